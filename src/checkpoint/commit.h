@@ -45,7 +45,7 @@ struct commit_file {
 };
 
 struct commit {
-	char *path; /* the directory or file of the checkpoint; may be NULL */
+	char *path; /* the directory or file of the checkpoint; NULL if unknown */
 	bool single; /* the commit of a single file, next to the file */
 	uint64_t step;
 	unsigned attempt;

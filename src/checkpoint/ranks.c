@@ -17,7 +17,7 @@
 
 #define PAUSE_MS     2
 #define PAUSE_MAX_MS 50
-#define GAVE_UP_MS   3000 /* ms after which rank 0 accepts the word "" from a rank that gave up */
+#define GAVE_UP_MS   3000 /* ms until rank 0 accepts the word "" (save.h) of a rank that gave up */
 #define GAVE_UP	     COMMIT_HIDDEN "gave-up" /* the metric that reports that a rank gives up */
 
 static void part_name(unsigned rank, char out[static 64])
@@ -25,7 +25,7 @@ static void part_name(unsigned rank, char out[static 64])
 	snprintf(out, 64, COMMIT_HIDDEN "rank-%u.json", rank);
 }
 
-/* Returns 1 if the file was read, 0 if it is missing or unreadable now. */
+/* Returns 1, or 0 if the file is missing or cannot be read now; callers try again later. */
 static int read_small(const struct save *s, const char *name, struct buf *out)
 {
 	_cleanup_close_ int fd = openat(
@@ -43,8 +43,9 @@ static int read_small(const struct save *s, const char *name, struct buf *out)
 	return n > 0;
 }
 
-/* Sleeps and returns 0. Fails with PENSTOCK_E_CANCELLED if cancelled, and after `until_ms` with
- * PENSTOCK_E_TIMEOUT, for which the caller sets the message. */
+/* Sleeps before the caller looks again for files of other ranks. Fails with PENSTOCK_E_CANCELLED if
+ * cancelled, and after `until_ms` with PENSTOCK_E_TIMEOUT, for which the caller sets the
+ * message. */
 static int rest(
 	const struct save *s, int64_t until_ms, int64_t *pause_ms, struct penstock_error *err)
 {

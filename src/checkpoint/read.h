@@ -50,7 +50,7 @@ bool commit_name_parse(const char *name, uint64_t *step, unsigned *attempt);
 
 typedef void (*commit_passed_fn)(void *cookie, const char *path, const char *why);
 /* Returns the newest valid checkpoint; reports newer invalid checkpoints to `passed`, which may be
- * NULL. Fails with PENSTOCK_E_NOT_FOUND if there is none. */
+ * NULL. Fails with PENSTOCK_E_NOT_FOUND if no checkpoint is valid. */
 int commit_latest(struct commit **out, const char *dir, commit_passed_fn passed, void *cookie,
 	const volatile int *cancel, struct penstock_error *err);
 

@@ -19,7 +19,7 @@
 #include "checkpoint/read.h"
 #include "checkpoint/save_internal.h"
 
-#define WRITE_STEP (1 * MIB) /* bytes that are summed and written while they are in the cache */
+#define WRITE_STEP (1 * MIB) /* bytes written and then checksummed while they are in the cache */
 #define FLUSH_STEP                                                                                 \
 	(8 * MIB) /* bytes after which the kernel starts to write, so that the commit waits less */
 

@@ -12,9 +12,9 @@
  * A rank writes its part with the word that it finds, and again when the word changes, so that a
  * leftover of a killed save of the same step is never taken for a part of a new save. A rank that
  * gives up writes a part with a metric for this purpose, and with the word, or "" if rank 0 has not
- * started. Such a part with "" may be a leftover of a killed save, which the rank removes when it
- * starts again; so rank 0 accepts the part only after some seconds. Rank 0 removes these files once
- * COMMIT.json exists.
+ * started. A part with the word "" may also be a leftover of a killed save. The rank removes such a
+ * leftover when it starts again, so rank 0 accepts the part only after some seconds. Rank 0 removes
+ * these files once COMMIT.json exists.
  */
 #ifndef CHECKPOINT_SAVE_H
 #define CHECKPOINT_SAVE_H

@@ -29,7 +29,7 @@ struct save {
 	char *dir; /* the directory of all checkpoints */
 	char *path; /* the directory of this checkpoint */
 	int fd; /* the open directory `path` */
-	struct save_options o; /* run_id belongs to the caller; `run` is a copy */
+	struct save_options o; /* o.run_id may be freed after save_begin(): `run` is a copy */
 	char *run;
 	uint64_t step;
 	struct save_file *files;
@@ -39,7 +39,7 @@ struct save {
 	/* with several ranks: rank 0's own word, or the word that this rank has answered */
 	char word[SAVE_WORD];
 	bool failed, committed;
-	pid_t pid; /* the process that saves: a forked child changes nothing */
+	pid_t pid; /* the process that called save_begin(); its children cannot save */
 };
 
 /* Writes `text` to a hidden file in the checkpoint, syncs it and renames it to `name`. */

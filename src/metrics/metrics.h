@@ -54,8 +54,8 @@ struct metrics_repeat {
 
 /*
  * Points in the order in which they were written. A point whose step is lower than that of the
- * previous point comes from a resumed training run. The point replaces the points from its step on,
- * which were lost.
+ * previous point comes from a resumed training run. The point replaces the earlier points from its
+ * step on: training has repeated these steps.
  */
 struct metrics_series {
 	char *name; /* UTF-8 */

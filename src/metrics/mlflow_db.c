@@ -14,7 +14,7 @@ enum {
 	/* maximum number of these calls: 30 million instructions; sorting 300,000 rows takes 10
 	 * million */
 	STEPS = 30000,
-	HEADER_WRITES = 18, /* offset of two bytes: 2 if the database has a write-ahead log */
+	HEADER_WRITES = 18, /* offset of two bytes that are 2 if there is a write-ahead log */
 	LONGEST_VALUE = 64 * 1024,
 };
 

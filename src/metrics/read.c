@@ -133,7 +133,7 @@ int metrics_read_dir(struct metrics *metrics, const char *dir, metrics_note_fn n
 		return error_memory(err);
 	while (len > 1 && root[len - 1] == '/')
 		root[--len] = '\0';
-	len += root[len - 1] != '/'; /* relative paths start after a slash */
+	len += root[len - 1] != '/'; /* the relative paths start after this slash */
 	fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
 	if (!fts)
 		return error_errno(err, errno, "cannot list '%s'", dir);
