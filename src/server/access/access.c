@@ -124,7 +124,8 @@ static enum access_result ask(const struct access_settings *settings, const char
 	return allowed ? ACCESS_ALLOWED : ACCESS_REFUSED;
 }
 
-/* Decides on an action that is not on an existing bucket: only the sender's policies count. */
+/* Decides if an action that is not on an existing bucket is allowed: only the sender's policies
+ * count. */
 static enum access_result ask_identity(
 	const char *action, const char *bucket, const struct values_source *source)
 {
@@ -156,8 +157,8 @@ static bool creates_bucket(const struct request *req)
 	return req->action && strcmp(req->action, "s3:CreateBucket") == 0;
 }
 
-/* Decides on an action; `key` is NULL if the action is on the bucket. Sets *plain if no policy of
- * the bucket was evaluated. */
+/* Decides if an action is allowed; `key` is NULL if the action is on the bucket. Sets *plain if no
+ * policy of the bucket was evaluated. */
 static enum access_result decide(struct request *req, const char *action, const char *key,
 	const struct access_subject *subject, bool *plain)
 {
@@ -295,7 +296,7 @@ bool access_check_sender(struct request *req)
 }
 
 /* A sender that may make an object may also give the object tags and grants, unless a statement
- * denies this. Locks, and all that a new bucket gets, need a statement that allows them. */
+ * denies this. Locks, and all headers of a new bucket, need a statement that allows the action. */
 static const struct {
 	const char *header, *of_object, *of_bucket;
 	bool needed;

@@ -39,26 +39,27 @@ enum access_result {
 	ACCESS_FAILED
 };
 
-/* Forgets the object of earlier decisions. Decisions on the same names share one object. The names
- * are compared by address: call this function between two keys of a list, whose texts may be at the
- * same address. */
+/* Forgets the object that earlier decisions have read. Decisions on the same bucket, key and
+ * version share one object. These names are compared by address, not by text: call this function
+ * between two keys of a list, because both keys may be at the same address. */
 void access_forget(struct request *req);
-/* Decides on an action on any subject, and sets no reply. */
+/* Decides if an action on any subject is allowed, and sets no reply. */
 enum access_result access_of(
 	struct request *req, const char *action, const struct access_subject *subject);
 /* Returns true if the sender may list the key: only such a sender may learn that the key is
  * missing. */
 bool access_may_list(struct request *req, const struct access_subject *subject);
-/* Decides on an action. Sets the reply and returns false if the action is not allowed. */
+/* Decides if an action is allowed. Otherwise sets the reply and returns false. */
 bool access_check_subject(
 	struct request *req, const char *action, const struct access_subject *subject);
 /* Like access_check_subject(), for the bucket or the object that the request names. `action` is the
  * name for objects without a version; if the request names a version, the name for versions is
  * used. */
 bool access_check(struct request *req, const char *action);
-/* For an operation that checks each of its subjects later. Refuses an anonymous sender unless the
- * bucket allows some action to everyone, perhaps on conditions. Refuses any other known sender if
- * the bucket is missing. Sets the reply and returns false after a refusal. */
+/* Checks the sender of an operation that checks each of its subjects later. Refuses an anonymous
+ * sender unless the bucket allows some action to everyone, even if only under conditions. Refuses
+ * any other known sender if the bucket is missing. Sets the reply and returns false after a
+ * refusal. */
 bool access_check_sender(struct request *req);
 /* Returns true if a deletion under these conditions, each of which may be NULL, needs the right to
  * read, too, as with AWS: the reply shows if the object meets the conditions. `etag` is the value

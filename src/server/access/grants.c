@@ -75,7 +75,7 @@ static const char *id_of(struct request *req, const struct s3_grant *grant)
 	return NULL;
 }
 
-/* Groups come first, as in canned lists. */
+/* Adds the grants of groups first, as in canned ACLs. */
 static bool add_grants(struct request *req, const struct s3_acl *acl, struct buf *out)
 {
 	for (size_t i = 0; i < acl->n; i++)
@@ -228,8 +228,8 @@ bool grants_of_request(
 
 /* --- the decision ---------------------------------------------------------------------------- */
 
-/* Actions that an ACL can allow, as AWS maps them. The ACL of the object decides on actions on
- * existing objects, the ACL of the bucket on others. */
+/* Actions that an ACL can allow, as AWS maps them. The ACL of the object applies to actions on
+ * existing objects, the ACL of the bucket to all other actions. */
 static const struct {
 	const char *action;
 	unsigned permission; /* 0 if no grant allows the action */

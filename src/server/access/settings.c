@@ -65,7 +65,7 @@ bool settings_are_public(const struct access_settings *s)
 					      !s->block.ignore_acls && acl_is_public(s->acl));
 }
 
-/* --- words ----------------------------------------------------------------------------------- */
+/* --- names ----------------------------------------------------------------------------------- */
 
 static const char *const ownerships[] = {[OBJECT_WRITER] = "ObjectWriter",
 	[BUCKET_OWNER_PREFERRED] = "BucketOwnerPreferred",
@@ -107,7 +107,7 @@ static int read_policy(
 	return rc;
 }
 
-/* Takes the value of a configuration; `text` is empty if the bucket has no such configuration. */
+/* Parses the value of a configuration; `text` is empty if the bucket has no such configuration. */
 static int take(struct access_settings *s, const char *name, const char *text, size_t len,
 	struct penstock_error *err)
 {

@@ -1,5 +1,5 @@
 /*
- * The settings of a bucket that decide on access: its policy, its list of grants, its public access
+ * The settings of a bucket that control access: its policy, its list of grants, its public access
  * block and its object ownership. These settings are kept in memory, so that most requests read no
  * table.
  *

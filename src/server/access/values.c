@@ -314,7 +314,7 @@ static int remaining_days(const struct values_source *source, struct policy_valu
 
 /* --- tags ------------------------------------------------------------------------------------ */
 
-/* Steps for the parser of tags, for each byte. */
+/* Policy steps for each byte of tags that are parsed. */
 #define TAG_STEPS 8
 
 /* Adds the value of the tag `wanted`, or the keys of all tags if `wanted` is NULL. */

@@ -12,7 +12,7 @@ struct request;
 struct s3_tagging;
 struct store_object;
 
-/* The cookie of a question. */
+/* The cookie of a struct policy_question. */
 struct values_source {
 	struct request *req;
 	const struct access_subject *subject;
@@ -26,8 +26,8 @@ struct values_source {
 /* A callback for struct policy_question. The values live as long as the request and `memory`. */
 int values_of_request(
 	const struct policy_question *question, const char *key, struct policy_values *out);
-/* Adds the steps of one decision to the steps that the request may still take, up to a limit.
- * Returns the counter of these steps. */
+/* Allows the request the policy steps of one more decision, up to LIMIT_POLICY_STEPS in all.
+ * Returns the counter of the remaining steps. */
 size_t *values_steps(struct request *req);
 
 #endif

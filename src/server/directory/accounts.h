@@ -1,7 +1,8 @@
 /*
  * A file of the operator with accounts: a JSON array of objects with the members "number", "name",
  * "access_key_id" and "secret_access_key", and optionally "id" (the canonical id) and "email". An
- * account with "access_key_id": null is revoked: no key of it, its users or its roles is valid.
+ * account with "access_key_id": null is revoked: no key of the account, of its users or of its
+ * roles is valid.
  */
 #ifndef SERVER_DIRECTORY_ACCOUNTS_H
 #define SERVER_DIRECTORY_ACCOUNTS_H

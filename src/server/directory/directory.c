@@ -318,7 +318,8 @@ struct identity *directory_anonymous(struct directory *d)
 
 /* --- records --------------------------------------------------------------------------------- */
 
-/* Adds, or removes, the keys of a record to the index. Returns -1 if out of memory. */
+/* Adds the keys of a record to the index, or removes these keys from the index. Returns -1 if out
+ * of memory. */
 static int index_keys(json_t *keys, const char *name, const json_t *record, bool add)
 {
 	const json_t *own = json_object_get(record, "keys");
@@ -519,7 +520,8 @@ enum store_status directory_session_key(
 	return status;
 }
 
-/* The state after a change, made before it is durable, so that nothing can fail afterwards. */
+/* The state after a change, built before the change is durable, so that nothing can fail
+ * afterwards. */
 struct next {
 	json_t *records, *keys;
 	struct account_info *accounts; /* accounts to add */

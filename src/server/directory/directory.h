@@ -1,7 +1,7 @@
 /*
- * The directory of accounts, users, groups, roles and managed policies, which is kept in memory. A
- * change is a transaction of the store; other threads see the change once it is durable. Each
- * entity is an immutable JSON object: a change replaces the object.
+ * The directory keeps accounts, users, groups, roles and managed policies in memory. A change is a
+ * transaction of the store; other threads see the change once it is durable. Each entity is an
+ * immutable JSON object: a change replaces the object.
  *
  *	r = directory_open(&directory, &(struct directory_options){ .store = store,
  *		.access_key_id = id, .secret_access_key = secret }, err);

@@ -1,6 +1,6 @@
 /*
- * Parsed policies by their texts, which identities share: a managed policy belongs to many users,
- * and a user may have many temporary keys.
+ * A cache of parsed policies by their texts. Identities share the policies: a managed policy
+ * belongs to many users, and a user may have many temporary keys.
  *
  *	struct documents documents = {0};
  *

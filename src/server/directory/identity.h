@@ -103,7 +103,7 @@ struct identity {
 
 struct identity *identity_new(void);
 struct identity *identity_ref(struct identity *identity);
-/* Wipes the secret with the last reference. `identity` may be NULL. */
+/* Wipes the secret when the last reference is released. `identity` may be NULL. */
 void identity_unref(struct identity *identity);
 /* Adds a document, which is parsed only if it is not in `shared`. Returns false if out of
  * memory. */
@@ -113,7 +113,7 @@ bool identity_add_document(struct identity *identity, struct identity_documents 
  * the policies of its session limit the root. */
 enum policy_result identity_evaluate(
 	const struct identity *identity, const struct policy_question *question);
-/* Returns the identity in the form that policies use, which lives as long as `who`. */
+/* Returns the identity in the form that policies use; the result lives as long as `who`. */
 struct policy_caller identity_caller(const struct identity *who);
 /* Returns true if the policies of the session do not allow the action. The action is then refused,
  * even if a bucket policy or another account grants it to the identity. */

@@ -15,7 +15,7 @@
 #define SECRET_LABEL "penstock session secret"
 #define TOKEN_LABEL  "penstock session token"
 
-/* HMAC-SHA256 of a label, its NUL, and the text. */
+/* Computes the HMAC-SHA256 of a label, its NUL, and the text. */
 static int mac(const struct session_key *key, const char *label, const void *text, size_t len,
 	uint8_t out[static MAC_SIZE])
 {

@@ -150,7 +150,7 @@ void multipart_release(struct multipart *m)
 
 /* --- the bytes of a part --------------------------------------------------------------------- */
 
-/* Counts bytes outside the file, which LIMIT_FORM limits. */
+/* Counts bytes outside the file; fails if the form has more than LIMIT_FORM of these bytes. */
 static int spend(struct multipart *m, size_t n, struct penstock_error *err)
 {
 	if (n > LIMIT_FORM - m->spent)

@@ -29,7 +29,7 @@
 struct penstock_error;
 
 struct multipart_events {
-	/* Each callback returns 0, or a negative code with `err` set, which ends the parse. */
+	/* Each callback returns 0; a negative code with `err` set ends the parse. */
 	/* A field before the file. The texts are only valid during the call; a NUL follows the
 	 * value, which may contain more NULs. */
 	int (*field)(void *cookie, const char *name, const char *value, size_t len,

@@ -1,6 +1,6 @@
 /*
- * The policy of a form: a JSON document, signed by the owner of a bucket, which lists the forms
- * that may be sent.
+ * The policy of a form: a JSON document that lists the forms that may be sent. The policy is signed
+ * with an access key.
  *
  *	struct policy_field fields[] = { { "key", "a/b" }, { "acl", "private" } };
  *	struct policy_form form = { .fields = fields, .n = 2, .bucket = "b", .now_ns = now };

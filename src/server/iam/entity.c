@@ -185,7 +185,7 @@ const char *entity_id(struct query *q, const char *prefix, size_t n, const char 
 		return NULL;
 	}
 	for (size_t i = 0; i < n; i++)
-		text[i] = alphabet[random[i] % size]; /* a power of 2, so there is no bias */
+		text[i] = alphabet[random[i] % size]; /* `size` is a power of 2: no bias */
 	text[n] = '\0';
 	return query_text(q, "%s%s", prefix, text);
 }
