@@ -286,7 +286,8 @@ static enum store_status put_lines(
 	return status;
 }
 
-/* Delivers the lines of one object. Returns false if a later attempt may succeed. */
+/* Delivers the lines of one object. Returns false if the delivery has failed and a later attempt
+ * may succeed. */
 static bool deliver(struct access_log *log, const struct pending *p)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -302,7 +303,7 @@ static bool deliver(struct access_log *log, const struct pending *p)
 	return status == STORE_NO_SUCH_BUCKET;
 }
 
-/* Delivers all pending lines; lines that cannot be delivered stay pending. */
+/* Delivers all pending lines. Lines stay pending if a later attempt may succeed. */
 static void deliver_all(struct access_log *log)
 {
 	struct pending *list, *kept = NULL, *next;

@@ -59,7 +59,7 @@ static bool is_at(const struct configs *configs, size_t place, const char *bucke
 	       strcmp(configs->items[place]->bucket, bucket) == 0;
 }
 
-/* Parses a configuration. `*out` is NULL if the configuration is unreadable, which is reported. */
+/* Parses a configuration. Reports an unreadable configuration, and sets `*out` to NULL. */
 static int read_config(const struct configs *configs, const char *bucket, const char *text,
 	size_t len, struct config **out, struct penstock_error *err)
 {

@@ -7,7 +7,7 @@
 #include "base/thread.h"
 #include "store/store.h"
 
-/* Events that are read, and then removed, together. */
+/* Maximum number of events that are read together and later removed together. */
 #define BATCH 100
 /* After this time, the settled events of a batch (delivered, or given up) are removed, even if the
  * rest of the batch is not settled yet. */

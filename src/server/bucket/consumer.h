@@ -40,13 +40,14 @@ struct consumer_ops {
 	const char *thread; /* name of the threads */
 	const char *what; /* in messages, before the name of a consumer */
 	/* Settles an event. `end` is complete except for `bytes` and its note; `note` has room for
-	 * the note. Strings in them may point into the text of the event. */
+	 * the note. Strings in both may point into the text of the event. */
 	enum consumer_result (*settle)(struct consumer *c, struct store_event *event,
 		struct store_event_end *end, struct store_annotation *note,
 		struct penstock_error *err);
 	/* Called when the queue pauses. */
 	void (*paused)(struct consumer *c, const struct penstock_error *err);
-	/* Called when the queue has made progress; its last pause ends after this call. */
+	/* Called when the queue has made progress, before `retry_ms` is reset. `pause_ms` is the
+	 * last pause, or 0 if the last event was given up. */
 	void (*resumed)(struct consumer *c);
 };
 

@@ -16,8 +16,8 @@
 #include "store/header.h"
 #include "store/store.h"
 
-/* New rules take effect after this time, so that a client can read the rules that it has set before
- * objects expire. */
+/* New rules take effect after this time, so that a client that has set rules can read the rules
+ * again before they make objects expire. */
 #define CHANGE_MS 1000
 /* The wall clock is read again after this time, because it may have been set. */
 #define LOOK_MS (15 * 60 * 1000)
@@ -29,7 +29,7 @@ struct lifecycle {
 	atomic_bool stop;
 	pthread_mutex_t lock;
 	pthread_cond_t woken;
-	int64_t wanted_ms; /* under lock: when a walk is due before the next midnight, or 0 */
+	int64_t wanted_ms; /* under lock: time of a walk that is due before midnight, or 0 */
 };
 
 /* --- versions -------------------------------------------------------------------------------- */

@@ -37,7 +37,7 @@
 #define REPORT_MS 60000
 
 struct webhook {
-	struct consumer consumer; /* empties its queue of events */
+	struct consumer consumer; /* empties the webhook's queue of events */
 	struct notifier *owner;
 	char name[NAME_MAX_];
 	char *url, *token; /* secrets; `token` may be NULL */
@@ -382,7 +382,7 @@ static bool is_given_up(
 	if (status < 300 || status > 499 || status == 408 || status == 429 ||
 		++hook->refusals < LIMIT_NOTIFY_REFUSALS)
 		return false;
-	/* The event is counted once, even if its removal fails. */
+	/* The event is counted once, even if the removal of the event fails. */
 	if (hook->refusals > LIMIT_NOTIFY_REFUSALS)
 		return true;
 	log_warn("webhook '%s': dropped an event that the webhook refused %d times, with status %d",
@@ -413,7 +413,7 @@ static const struct consumer_ops ops = {.thread = "notify",
 	.paused = paused,
 	.resumed = resumed};
 
-/* --- figures --------------------------------------------------------------------------------- */
+/* --- statistics ------------------------------------------------------------------------------ */
 
 bool notifier_stat(struct notifier *notify, size_t i, struct notifier_stat *out)
 {

@@ -305,7 +305,7 @@ static bool is_given_up(struct lane *lane, struct item *item, const struct penst
 		return false;
 	if (!item->version.note)
 		set_state(lane, item, REPLICATION_FAILED);
-	/* The version is counted once, even if its removal fails. */
+	/* The version is counted once, even if the removal of its event fails. */
 	if (lane->refusals > LIMIT_REPLICATION_REFUSALS)
 		return true;
 	log_warn("replication to '%s': gave up the version '%s' of '%s/%s', which was refused %d "
@@ -383,7 +383,7 @@ static const struct consumer_ops ops = {.thread = "replicate",
 	.paused = paused,
 	.resumed = resumed};
 
-/* --- figures --------------------------------------------------------------------------------- */
+/* --- statistics ------------------------------------------------------------------------------ */
 
 bool replicator_stat(struct replicator *r, size_t i, struct replicator_stat *out)
 {

@@ -40,8 +40,8 @@ struct store;
 #define REPLICATION_REFUSED   "REFUSED" /* pending after a refusal; "FAILED" in replies */
 #define REPLICATION_FAILED    "FAILED" /* the version is not sent any more */
 
-/* `targets` is a file of server/bucket/targets.h; NULL for none. A destination that fails is tried
- * again after `retry_ms`, and then after longer pauses. */
+/* `targets` is the path of a file (server/bucket/targets.h), or NULL if there are no destinations.
+ * A destination that fails is tried again after `retry_ms`, and then after longer pauses. */
 int replicator_start(struct replicator **out, struct store *store, const char *targets,
 	int64_t retry_ms, struct penstock_error *err);
 /* Applies a change of a bucket's configuration, as configs_update() does; `replicator` may be
@@ -52,7 +52,7 @@ bool replicator_update(struct replicator *replicator, const char *bucket);
 bool replicator_has(const struct replicator *replicator, const char *name, const char *owner);
 struct replicator_stat {
 	const char *name;
-	size_t waiting; /* versions; `bytes` is their size */
+	size_t waiting; /* number of waiting versions; `bytes` is the sum of their sizes */
 	uint64_t bytes;
 	int64_t lag_ns; /* the age of the oldest version that waits */
 	uint64_t sent, failed; /* since the start */

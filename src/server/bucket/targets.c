@@ -128,7 +128,7 @@ static int add(struct targets *out, const char *path, size_t i, json_t *entry,
 	return rc < 0 ? error_prefix(err, "cannot use target %zu of '%s'", i + 1, path) : 0;
 }
 
-/* Refuses keys that other users may read. */
+/* Fails if the file contains secret keys and other users may read the file. */
 static int check_mode(const char *path, const json_t *list, struct penstock_error *err)
 {
 	json_t *entry;

@@ -37,8 +37,8 @@ struct targets {
 	size_t n;
 };
 
-/* Reads the file, and opens the clients. `path` is NULL for no target. `cancel` ends all requests.
- * Release the targets even after a failure. */
+/* Reads the file, and opens the clients. `path` is NULL if there are no targets. `cancel` ends all
+ * requests. Release the targets even after a failure. */
 int targets_read(struct targets *out, const char *path, const atomic_int *cancel,
 	struct penstock_error *err);
 void targets_release(struct targets *targets);
