@@ -1,6 +1,6 @@
 /*
- * The embedded store: one owner process per root directory, started on demand, which exits a few
- * seconds after its last user.
+ * The embedded store: each root directory has one owner process, which starts on demand and exits a
+ * few seconds after its last user.
  *
  *	_cleanup_(embedded_store_freep) struct embedded_store *store = NULL;
  *

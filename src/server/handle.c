@@ -25,7 +25,7 @@
 /* --- start and end -------------------------------------------------------------------------- */
 
 /*
- * Cuts off the query after its "?". The server reads its own copy; libmicrohttpd would split the
+ * Cuts off the query, but not its "?". The server reads its own copy; libmicrohttpd would split the
  * query into its parameters, and if the parameters do not fit in the connection's memory,
  * libmicrohttpd neither answers nor frees the request.
  */

@@ -43,7 +43,7 @@
 /* Interval of the check for unfinished uploads, unless a quarter of their maximum age is
  * shorter. */
 #define EXPIRE_MS (3600 * 1000)
-/* The log of an embedded owner is truncated when the owner starts if it is larger than this. */
+/* Size in bytes above which the log of an embedded owner is truncated when the owner starts. */
 #define SERVER_LOG_MAX (1 * MIB)
 
 /* SD_LISTEN_FDS_START of systemd */
@@ -58,7 +58,7 @@ struct owner {
 	struct replicator *replicator;
 	struct server *server;
 	struct account account;
-	char token[33]; /* token of this start, in lock and in owner.json */
+	char token[33]; /* token of this start, as in ROOT/lock and owner.json */
 	int users_fd;
 	/* The walk over the unfinished uploads. */
 	struct store_upload_place upload;

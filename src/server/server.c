@@ -37,8 +37,8 @@
 #include "server/request/workers.h"
 #include "server/tls.h"
 
-/* Minimum time between the end of accepting and the stop of a daemon: a connection that the daemon
- * accepted last is counted in this time. */
+/* Minimum time between MHD_quiesce_daemon() and MHD_stop_daemon(): within this time the connection
+ * that the daemon accepted last is counted in `open`. */
 #define QUIET_MS 1000
 
 /* A priority string of GnuTLS. Finite-field groups are excluded: a client without keys could ask

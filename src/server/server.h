@@ -41,7 +41,7 @@ struct server_options {
 	const char *secret_access_key;
 	int listen_fd; /* a listening TCP socket, which is taken over; 0 to open one at `address` */
 	const char *log_file; /* the access log of all requests; NULL if there is none */
-	const char *metrics_address; /* as `address`; NULL for no metrics */
+	const char *metrics_address; /* as `address`; NULL if there are no metrics */
 	uint16_t metrics_port;
 	const char *accounts; /* a file with more accounts; may be NULL */
 	const char

@@ -1,7 +1,7 @@
 /*
  * An HTTP server for monitoring this process, on an address of its own: GET /metrics (for
  * Prometheus), /health/live and /health/ready. A slow client is disconnected after a time limit, or
- * earlier if other clients need its place (server/request/connections.h).
+ * earlier if other clients need a connection (server/request/connections.h).
  *
  *	monitor_start(&monitor, "127.0.0.1", 0,
  *		&(struct monitor_source){.write = write, .ready = ready, .cookie = server}, err);

@@ -166,8 +166,8 @@ void op_access_block(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Adds the digit of a setting, which is off if `text` is NULL. Returns false if `text` is not a
- * boolean. */
+/* Adds the digit of a setting; the setting is off if `text` is NULL. Returns false if `text` is not
+ * a boolean. */
 static bool add_setting(char **out, const char *text)
 {
 	bool on = text && (strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0);

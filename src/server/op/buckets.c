@@ -158,7 +158,7 @@ static bool choose_lock(struct request *req, struct store_new_bucket *out)
 		       "x-amz-bucket-object-lock-enabled must be true or false");
 }
 
-/* Decides on a request to create a bucket that already exists. As with AWS, the account that owns a
+/* Handles a request to create a bucket that already exists. As with AWS, the account that owns a
  * bucket in the default region may create it again if nothing would change. */
 static enum store_status create_again(struct request *req, const struct store_new_bucket *new)
 {
@@ -385,8 +385,8 @@ static bool add_deletion(struct request *req, const struct s3_delete_item *item,
 	       reply_error(req, S3_E_MALFORMED_XML);
 }
 
-/* Decides again on a key whose object has changed since the last decision, for example by an
- * earlier entry of the list. Returns NULL if access is now refused. */
+/* Checks access again and deletes a key whose object has changed since the last access check, for
+ * example because of an earlier entry of the list. Returns NULL if access is now refused. */
 static struct store_delete *delete_again(
 	struct request *req, const struct s3_delete_item *w, struct store_delete *item)
 {

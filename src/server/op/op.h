@@ -70,7 +70,7 @@ bool op_replica_add(struct request *req, struct buf *out);
 const char *op_replica_status(const char *before, const char *name, const char *value);
 /* Formats the address of the sender. Returns NULL if the sender has no address. */
 const char *op_remote(const struct request *req, char out[static REMOTE_SIZE]);
-/* Returns the id of the owner of a bucket, which lives as long as the server. */
+/* Returns the id of the owner of a bucket; the text lives as long as the server. */
 const char *op_owner_id(struct request *req, const char *bucket);
 /* Adds the finished request to the log of its bucket. */
 void op_log_request(struct request *req);
@@ -84,7 +84,7 @@ struct op_log_item {
 /* Adds the object to the log of the bucket. */
 void op_log_item(struct request *req, const struct op_log_item *item);
 
-/* The properties of an object that decide on its expiry. */
+/* The properties of an object on which its expiry depends. */
 struct op_ended {
 	uint64_t size;
 	int64_t modified_ns;

@@ -111,8 +111,8 @@ bool op_replica_add(struct request *req, struct buf *out)
 	return !buf_failed(out) || reply_error(req, S3_E_SLOW_DOWN);
 }
 
-/* The state of several destinations is the worst of their states; a replica has the state
- * "REPLICA". */
+/* With several destinations the state is FAILED if one destination has this state, else PENDING if
+ * one has this state, else COMPLETED. A replica has the state "REPLICA". */
 const char *op_replica_status(const char *before, const char *name, const char *value)
 {
 	if (strcmp(name, STORE_REPLICA_HEADER) == 0)

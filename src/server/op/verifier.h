@@ -34,8 +34,8 @@ struct verifier {
 	uint64_t summed; /* offset of the next byte */
 };
 
-/* Returns true if the range is the whole object, and its bytes were not compared since the object
- * came into memory. The cipher verifies encrypted bytes. */
+/* Returns true if the range is the whole object, and the bytes have not been compared since the
+ * object was read into memory. Returns false for encrypted bytes, which the cipher verifies. */
 bool verifier_is_needed(const struct store_object *object, uint64_t offset, uint64_t length);
 int verifier_begin(struct verifier *v, struct store_object *object, struct penstock_error *err);
 /* Adds the next bytes of the object. Returns a negative code if they are damaged. */

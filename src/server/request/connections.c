@@ -16,15 +16,15 @@
 
 struct connection {
 	struct connection *prev, *next;
-	int64_t since_ms; /* under lock: start of its window */
-	uint64_t moved; /* under lock: bytes that were moved when its last window ended */
+	int64_t since_ms; /* under lock: start of the time window */
+	uint64_t moved; /* under lock: bytes moved until the last call of has_moved() */
 	int fd;
-	unsigned *account; /* under lock: number of connections of its account; NULL if unknown */
+	unsigned *account; /* under lock: counts connections of the account; NULL if unknown */
 	const atomic_bool *leaving; /* constant; may be NULL */
 	bool stranger; /* under lock: in the list of connections that make room for others */
 	bool paused; /* under lock: the client waits for a reply */
 	bool has_key; /* under lock: a header had a valid signature */
-	bool known; /* exempt; used only by the connection's thread, which needs no lock */
+	bool known; /* exempt; used without a lock, by the connection's thread alone */
 };
 
 struct connections {
@@ -68,8 +68,8 @@ static void renew(struct connections *list, struct connection *c)
 	add(list, c);
 }
 
-/* Returns true if enough bytes were moved since the last call. Bytes in the buffers of this machine
- * do not count as sent. */
+/* Returns true if enough bytes were received and sent since the last call for this connection.
+ * Bytes in the buffers of this machine do not count as sent. */
 static bool has_moved(struct connection *c)
 {
 	struct tcp_info info = {0};

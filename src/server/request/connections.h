@@ -1,5 +1,6 @@
 /*
- * The connections of the port. Clients without a valid signature leave room for clients with keys.
+ * The connections of the port. Connections of clients without a valid signature are ended if
+ * clients with keys need room.
  *
  *	c = connections_opened(connections, fd, NULL);	// when the connection is accepted
  *	connections_renew(connections, c);		// when the head of a request is complete
@@ -17,9 +18,9 @@
  * oldest connection of the list is ended early if the list is longer than half of the limit, or if
  * fewer than LIMIT_SERVER_ROOM connections (or a quarter of the limit, if that is less) are free.
  * If the oldest connection is in a pause, the first connection in the older half of the list that
- * is not in a pause is ended instead. Connections with a signature are exempt while their account
- * has at most as many connections as are left for others: one account, whose clients have many
- * addresses, must not take all connections.
+ * is not in a pause is ended instead, if there is one. Connections with a signature are exempt
+ * while their account has at most as many connections as are left for others: one account, whose
+ * clients have many addresses, must not take all connections.
  *
  * shutdown() ends a connection; its event loop then closes it. Functions may be called by any
  * thread, but functions for the same connection only by one thread at a time. A NULL connection is
@@ -50,7 +51,7 @@ bool connections_is_leaving(const struct connection *c);
 /* Starts a window, and ends a pause. */
 void connections_renew(struct connections *list, struct connection *c);
 void connections_pause(struct connections *list, struct connection *c);
-/* `account` counts the connections of the account, which outlives the list. */
+/* `account` counts the connections of the account, and must outlive the list. */
 void connections_known(struct connections *list, struct connection *c, unsigned *account);
 void connections_closed(struct connections *list, struct connection *c);
 

@@ -30,8 +30,8 @@ static size_t count_parameters(const char *query)
 
 /*
  * libmicrohttpd 1.0 and later refuses bare LFs, NULs and continued lines itself. Earlier versions
- * accept such lines: these versions replace the end of each line with NULs, in place, so that a
- * line that ends in CRLF is two bytes before the next line.
+ * accept such lines: these versions replace the end of each line with NULs, in place, so that the
+ * text of a line with CRLF ends exactly two bytes before the next line.
  */
 static bool lines_end_well(const struct request *req, const char *version)
 {

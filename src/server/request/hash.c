@@ -14,8 +14,8 @@
 #include "server/request/request.h"
 #include "server/request/reply.h"
 
-/* Bytes of each body per round: together they fit in the processor's cache, and newly completed
- * bodies soon find a free lane. */
+/* Bytes of each body that one round hashes. The bytes of all bodies fit in the processor's cache,
+ * and a round is so short that the next bodies soon find a free lane. */
 #define CHUNK ((size_t)16 * KIB)
 /* Number of bodies that make a full round. */
 #define ENOUGH MD5_LANES
@@ -86,7 +86,8 @@ static size_t lane_ready(struct hasher *hasher, struct lane *lane)
 	return 0;
 }
 
-/* Hashes as many blocks of each lane as the lane with the fewest has. */
+/* Hashes the same number of blocks in all lanes: the number of blocks in the lane with the
+ * fewest. */
 static void hash_round(struct hasher *hasher)
 {
 	struct md5_lane md5s[MD5_LANES];

@@ -160,7 +160,7 @@ static bool take_parameter(struct request *req, const char *name, const char *va
 {
 	const char *given = request_header(req, name);
 
-	if (!framing_is_header(name, value)) /* both may be sent in replies */
+	if (!framing_is_header(name, value)) /* replies may contain the name and the value */
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"The URL has a parameter that is not a valid header");
 	if (given && strcmp(given, value) != 0)

@@ -21,8 +21,8 @@ struct request;
 bool headers_join(struct request *req);
 /* Adds the parameters of the URL that are headers, as SDKs put them into signed URLs: x-amz-acl,
  * x-amz-meta-…, x-amz-copy-source. Call this function after the signature is verified, because
- * these headers are not among the signed headers. Refuses them if the signature does not cover the
- * query (`is_signed` is false). Sets the reply and returns false on failure. */
+ * these headers are not among the signed headers. Refuses the parameters if the signature does not
+ * cover the query (`is_signed` is false). Sets the reply and returns false on failure. */
 bool headers_from_query(struct request *req, bool is_signed);
 /* Refuses a request of any kind whose headers ask for a feature that this store does not have. Sets
  * the reply and returns false after a refusal. */

@@ -14,7 +14,7 @@
 #define UNTIL_HEADER "x-amz-object-lock-retain-until-date"
 #define HOLD_HEADER  "x-amz-object-lock-legal-hold"
 
-/* --- words ----------------------------------------------------------------------------------- */
+/* --- names ----------------------------------------------------------------------------------- */
 
 const char *lock_mode_name(enum store_lock_mode mode)
 {

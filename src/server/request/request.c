@@ -153,7 +153,8 @@ void request_sender_is_known(struct request *req)
 			req->server->connections, connection_of(req), &account->connections);
 }
 
-/* The protocol is a constant of GnuTLS, whose headers are not needed for anything else. */
+/* libmicrohttpd returns a constant of GnuTLS: 5 is GNUTLS_TLS1_3. The headers of GnuTLS are not
+ * needed for anything else. */
 const char *request_tls_version(const struct request *req)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(

@@ -138,7 +138,7 @@ struct request {
 		bool missing; /* the check has found no object */
 		bool tagged; /* a decision has read the tags of the object */
 	} decided;
-	size_t policy_steps; /* steps that policies may still take */
+	size_t policy_steps; /* steps that the evaluation of policies may still take */
 	bool acl_required; /* only an ACL allowed the request */
 	bool hides_missing; /* the sender may not learn that the object is missing */
 	struct identity *identity; /* anonymous until the signature was verified */
@@ -184,13 +184,13 @@ struct request {
 /* Returns a copy that lives as long as the request. Returns NULL if out of memory; the reply is
  * then 503. */
 char *request_strdup(struct request *req, const char *s);
-/* Returns the ETag in quotes, which lives as long as the request. Returns NULL if out of memory;
- * the reply is then 503. */
+/* Returns a copy of the ETag in quotes; the copy lives as long as the request. Returns NULL if out
+ * of memory; the reply is then 503. */
 const char *request_quote(struct request *req, const char *etag);
 /* Returns the value of the first header of that name, or NULL if absent. */
 const char *request_header(const struct request *req, const char *name);
-/* Returns the decoded value of a query parameter, which lives as long as the request, or NULL if
- * absent. request_route() refuses a query that cannot be decoded. */
+/* Returns the decoded value of a query parameter, or NULL if absent; the value lives as long as the
+ * request. request_route() refuses a query that cannot be decoded. */
 const char *request_query(struct request *req, const char *name);
 bool request_has_query(const struct request *req, const char *name);
 /* Reads a number from a query parameter. Sets the reply and returns false if the parameter is
@@ -226,14 +226,15 @@ static inline struct store_object *request_take_object(
 							      : NULL;
 }
 /* Gets the object, or a version, as store_object_get() and store_version_get() do. Takes the object
- * that was kept for these names. If the decision has found no object, an object that was made since
- * then counts as missing, too: its tags, list of grants and owner were not part of the decision. */
+ * that was kept for these names, if there is one. If the decision has found no object, an object
+ * that was made since then counts as missing, too: its tags, list of grants and owner were not part
+ * of the decision. */
 enum store_status request_get_object(struct request *req, const char *bucket, const char *key,
 	const char *version, struct store_object **out, struct penstock_error *err);
 
-/* If a decision has read the tags of the object that was kept for these names, or that was missing,
- * makes a change of the key or the version conditional on that object. The request still owns the
- * object. */
+/* If a decision has read the tags of an object, makes a change of the key or the version
+ * conditional on the object that was kept for these names, or on the absence of an object. The
+ * request still owns the object. */
 void request_bind(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition);
 /* Like request_bind(), but `condition->decided` stays valid when a later decision replaces this

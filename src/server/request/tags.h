@@ -17,11 +17,11 @@ struct s3_tagging;
 /* Checks tags, of which an object or a bucket may have `most`. Sets the reply and returns false on
  * failure. */
 bool tags_acceptable(struct request *req, const struct s3_tagging *tags, size_t most);
-/* Returns the text form of the tags, which lives as long as the request. Sets the reply and returns
- * NULL on failure. */
+/* Returns the text form of the tags; the text lives as long as the request. Sets the reply and
+ * returns NULL on failure. */
 const char *tags_text(struct request *req, const struct s3_tagging *tags);
-/* Returns the text form of a Tagging document with at most `most` tags, which lives as long as the
- * request. Sets the reply and returns NULL on failure. */
+/* Returns the text form of a Tagging document with at most `most` tags; the text lives as long as
+ * the request. Sets the reply and returns NULL on failure. */
 const char *tags_of_document(struct request *req, const char *xml, size_t len, size_t most);
 /* Appends the stored header with an object's tags, if the request has x-amz-tagging. Sets the reply
  * and returns false on failure. */

@@ -96,7 +96,7 @@ static void end(struct turn *turn)
 	turn->queue = NULL;
 }
 
-/* Ends the last job of the thread, and takes the next one, a long job if possible: the limit of
+/* Ends the last job of the thread, and takes the next job, a long job if possible: the limit of
  * long jobs leaves enough threads for other jobs. */
 static struct request *take_job(struct worker_pool *pool, struct turn *turn)
 {
