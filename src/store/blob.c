@@ -137,8 +137,8 @@ static void unlink_now(struct store *store, uint64_t id)
 		log_warn("cannot remove '%s/%s': %s", store->root, path, strerror(errno));
 }
 
-/* Unlinks at most 256 of the files in store->gone, so that the lock is never held for long. Returns
- * false if there is no such file, or if a guest holds files. */
+/* Unlinks at most 256 of the files in store->gone, so that ROOT/hold is never locked for long.
+ * Returns false if there is no such file, or if a guest holds files. */
 static bool reclaim_some(struct store *store)
 {
 	uint64_t ids[256];
@@ -414,7 +414,8 @@ int store_body_encrypt(
 	return keys_new_seal(body->store, body->has_customer, &body->seal, err);
 }
 
-/* Notes the seal in an attribute of the file before the bytes, whose sync makes both durable. */
+/* Writes the seal to an attribute of the file before the bytes are written: the sync of the file
+ * makes both durable. */
 static int sealer_start(struct store_body *body, struct penstock_error *err)
 {
 	uint8_t seal[SEAL_SIZE];

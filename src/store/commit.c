@@ -55,7 +55,7 @@ void txn_touch_all(struct store *store, const char *bucket)
 	store->touched_all++;
 }
 
-/* Returns a running count of changed rows, of which callers use the differences. */
+/* Returns a count of changed rows that only grows; callers subtract an earlier count. */
 static unsigned changed_rows(const struct store *store)
 {
 	/* The removal of many pieces in few files changes few rows, but takes time, too. */
@@ -404,8 +404,8 @@ static void relieve_disk(struct store *store)
 	store_reclaim(store);
 }
 
-/* Sets store->room for the next batch. Relieves the disk first if a change of the list needs room
- * and the disk has no room. */
+/* Sets store->room for the next batch. Frees room on the disk first if a change of the list needs
+ * room and the disk has none. */
 static void find_room(struct store *store, const struct txn *list)
 {
 	store->room = room_of(store);
@@ -417,8 +417,8 @@ static void find_room(struct store *store, const struct txn *list)
 	store->room = room_of(store);
 }
 
-/* Applies a change. Refuses a change that is no deletion if the disk has no room. Counts a page for
- * each changed row; write_row() counts the bytes of bodies and headers. */
+/* Applies a change. Refuses a change other than a deletion if the disk has no room. Counts a page
+ * for each changed row; write_row() counts the bytes of bodies and headers. */
 static int apply_with_room(struct store *store, struct txn *txn)
 {
 	uint64_t pages;

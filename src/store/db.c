@@ -64,7 +64,7 @@ static const char format_4[] = "CREATE TABLE keys(id INTEGER PRIMARY KEY, wrappe
 
 /* Small bodies. The column `body` of an object or a version has the id of a row of this table. An
  * empty body has no such row. In a row of an earlier format the column has the bytes, which SQLite
- * reads with each key that it compares. The ids are those of db_next_id(). */
+ * reads with each key that it compares. The ids come from db_next_id(). */
 static const char format_5[] = "CREATE TABLE bodies(id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);";
 
 /* The changes from each format to the next. */

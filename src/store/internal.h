@@ -161,7 +161,7 @@ struct store_blob {
 	size_t map_len;
 };
 
-/* A file in the root of a backup, which exists until a process owns the directory. */
+/* This file is in the root of a backup until a process owns the directory. */
 #define STORE_BACKUP_MARK "backup"
 
 #define BLOB_TABLE 4096
@@ -314,16 +314,17 @@ int event_notify_version(struct store *store, const struct store_new_version *ve
 
 /* The events of a target that are not yet delivered. */
 struct event_queue {
-	/* Constant, like the next two: other threads read the list while queues are added. */
+	/* Constant, like the next two members: other threads read the list while queues are
+	 * added. */
 	struct event_queue *next;
 	char *target;
 	size_t limit; /* 0 if unlimited */
-	/* Owned by the committer, like the next three: changes by the current batch. */
+	/* Owned by the committer, like the next three members: changes by the current batch. */
 	int64_t changed; /* events added minus events removed */
 	int64_t changed_bytes;
 	uint64_t changed_dropped;
 	bool added;
-	atomic_size_t n; /* committed events; `bytes` and `dropped` likewise */
+	atomic_size_t n; /* number of events; committed, like the next two members */
 	atomic_ullong bytes;
 	atomic_ullong dropped;
 };
@@ -378,7 +379,7 @@ struct store {
 	size_t n_observers;
 	unsigned n_unreferenced; /* pieces that lost their references, for txn_has_room() */
 	uint64_t room; /* bytes on the disk that the changes of the current batch may take */
-	int log_pages; /* relaxed only, like the next four */
+	int log_pages; /* pages of the log; relaxed only, like the next four members */
 	/* value of `log_pages` at the last sync point, or 0 if the log was restarted since then */
 	int synced_pages;
 	/* number of marks written to ROOT/relaxed since the store was opened, including failed

@@ -9,9 +9,9 @@
 #include "store/header.h"
 
 /*
- * Listings walk the primary key from a lower bound. After a key that folds into a common prefix the
- * walk skips to the first key after that prefix, so the cost depends on the size of the listing,
- * not on the number of keys below the prefix.
+ * Listings walk the primary key from a lower bound. After the first key with a common prefix the
+ * walk skips to the first key after all keys with that prefix, so the cost depends on the size of
+ * the listing, not on the number of keys below the prefix.
  */
 struct list_bound {
 	char key[2 * LIMIT_S3_KEY + 2];
@@ -46,8 +46,8 @@ struct list_walk {
 	struct list_bound bound;
 	struct store_list *out;
 	enum db_sql sql;
-	/* The place among the rows of the key `query->after` at which the list continues, if
-	 * any. */
+	/* If the list continues within the rows of the key `query->after`, the place at which it
+	 * continues. */
 	const char *after_id; /* an upload or a version; NULL to continue after that key */
 	/* a text that sorts after the id of the upload and before later ids */
 	char id[STORE_UPLOAD_ID_SIZE + 1];
@@ -55,7 +55,8 @@ struct list_walk {
 	bool has_newer; /* versions of that key were listed before */
 };
 
-/* Returns the length of the common prefix that a key folds into, or 0 if it is listed itself. */
+/* Returns the length of the common prefix that replaces a key in the listing, or 0 if the key
+ * itself is listed. */
 static size_t walk_fold(const struct list_walk *walk, const char *key, size_t len)
 {
 	const char *at;

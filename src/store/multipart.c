@@ -233,7 +233,7 @@ enum store_status store_upload_expire(struct store *store, int64_t before_ns,
 
 /* --- parts --------------------------------------------------------------------------------- */
 
-/* number of pieces that each part of an upload may have */
+/* number of pieces that a part may have regardless of the other parts of its upload */
 #define FEW_PIECES (LIMIT_STORE_LAYOUT / LIMIT_S3_PARTS / sizeof(struct store_piece))
 
 /* Gets the pieces of `source` within a range. The caller frees *out. */

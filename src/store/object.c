@@ -106,7 +106,8 @@ static bool delete_condition_holds(
 		       condition->modified_s == object->modified_ns / NS_PER_S);
 }
 
-/* Sets `*same` to false if access was decided on another object, or on other headers. */
+/* Sets `*same` to false if the access check has read another object, or other headers of the
+ * object. */
 static int compare_decided(struct store *store, int64_t bucket, const char *key,
 	const struct store_condition *condition, const struct old_object *old, bool *same)
 {

@@ -25,7 +25,7 @@ static int apply_records(struct store *store, struct txn *txn)
 enum store_status store_record_set(struct store *store, const struct store_record *records,
 	size_t n, struct penstock_error *err)
 {
-	/* Also at a full disk an administrator must be able to revoke a key. */
+	/* An administrator must be able to revoke a key even if the disk is full. */
 	struct record_txn t = {
 		.txn = {.apply = apply_records, .frees = true}, .records = records, .n = n};
 

@@ -10,9 +10,9 @@
 #include "base/quota.h"
 #include "store/header.h"
 
-/* Objects with more pieces are not mapped: a process has 65,530 mappings by default. */
+/* Objects with more pieces are not mapped: a process may have only 65,530 mappings by default. */
 #define MAPPED_PIECES 4096
-/* Maximum bytes of a snapshot that is not counted: there are at most as many such snapshots as
+/* Snapshots of up to this number of bytes are not counted: their number is at most the number of
  * requests. */
 #define SMALL_SNAPSHOT (64 * KIB)
 

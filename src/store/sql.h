@@ -59,7 +59,8 @@ SQL(CONFIG_GET, "SELECT c.value FROM buckets b JOIN configs c ON c.bucket=b.id W
 		"c.name=?2")
 SQL(CONFIG_LIST, "SELECT b.name,c.value FROM configs c JOIN buckets b ON b.id=c.bucket WHERE "
 		 "c.name=?1 ORDER BY b.name")
-/* Sums over the configurations of a name: of a bucket, of the buckets of its owner, and of all. */
+/* Sums over the configurations of a name: of a bucket, of all buckets of its owner, and of all
+ * buckets. */
 SQL(CONFIG_SIZES,
 	"WITH c AS (SELECT b.name=?1 AS this," BUCKET_OWNER " AS owner,length(c.value)+?3 AS n "
 	"FROM configs c JOIN buckets b ON b.id=c.bucket WHERE c.name=?2) "
@@ -140,7 +141,7 @@ SQL(VERSION_TIME_NULL,
 	"SELECT modified FROM versions WHERE bucket=?1 AND key=?2 AND is_null "
 	"UNION ALL SELECT modified FROM objects WHERE bucket=?1 AND key=?2 AND " IS_NULL_VERSION)
 
-/* Pages of the database, and those of them that are unused. */
+/* The number of pages of the database, and the number of unused pages. */
 SQL(PAGES, "SELECT page_count,freelist_count FROM pragma_page_count,pragma_freelist_count")
 
 SQL(BODY_SET, "INSERT OR REPLACE INTO bodies(id,bytes) VALUES(?1,?2)")
@@ -243,8 +244,8 @@ SQL(CURSOR_PART,
 SQL(HAS_OBJECT, "SELECT 1 FROM objects WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(HAS_VERSION, "SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(HAS_PART, "SELECT 1 FROM parts WHERE upload=?1 AND number=?2 AND modified=?3")
-/* Kind (0 object, 1 version, 2 part, 3 marker), bucket, key, number, size, layout, bytes of the
- * body, bucket's name, 1 if the object is encrypted. */
+/* Columns: kind (0 object, 1 version, 2 part, 3 marker), bucket, key, number, size, layout, bytes
+ * of the body, bucket's name, 1 if the object is encrypted. */
 #define IS_ENCRYPTED "instr(headers,x'3a656e6372797074696f6e00')>0" /* ":encryption" */
 SQL(CHECK_ROWS,
 	"SELECT 0,o.bucket,o.key,o.modified,o.size,o.layout," OBJECT_LENGTH ",b.name," IS_ENCRYPTED

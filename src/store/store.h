@@ -32,8 +32,8 @@
  *
  * A bucket with versioning keeps what a put or a delete replaces. The current version of a key is
  * its object; a key has no object if a delete marker is newer. The name of a version is a text;
- * "null" is the name of a version that was made without versioning, of which a key has at most one.
- * docs/decisions/store-layout.md describes the files and the reasons.
+ * "null" is the name of a version that was made without versioning; a key has at most one such
+ * version. docs/decisions/store-layout.md describes the files and the reasons.
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
@@ -514,9 +514,9 @@ struct store_condition {
 	bool has_size, has_modified;
 	uint64_t size;
 	int64_t modified_s; /* in whole seconds */
-	/* The object on which access was decided; NULL if there was none. The result is
-	 * STORE_CHANGED if the key has another object, or if the headers of the object, such as its
-	 * tags, have changed. */
+	/* The object that the access check has read; NULL if the check found no object. The result
+	 * is STORE_CHANGED if the key has another object, or if the headers of the object, such as
+	 * its tags, have changed. */
 	bool has_decided;
 	struct store_object *decided;
 };
@@ -738,7 +738,7 @@ struct store_list_entry {
 	bool is_marker, is_latest;
 };
 struct store_list {
-	struct store_list_entry *entries; /* in byte order, prefixes among the keys */
+	struct store_list_entry *entries; /* keys and common prefixes together, in byte order */
 	size_t n;
 	bool truncated; /* there are more entries */
 };
@@ -760,7 +760,7 @@ void store_list_release(struct store_list *list);
 struct store_upload {
 	int64_t started_ns; /* set by store_upload_get() */
 	struct store_checksum checksum; /* algorithm and type */
-	char *headers; /* owned; of the future object */
+	char *headers; /* headers of the future object; owned */
 	size_t headers_len;
 };
 void store_upload_release(struct store_upload *upload);
@@ -774,15 +774,16 @@ enum store_status store_upload_get(struct store *store, const char *bucket, cons
 enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
 	const char *id, struct penstock_error *err);
 
-/* A place among the unfinished uploads of all buckets; zeros are the place before the first. */
+/* A place among the unfinished uploads of all buckets; zeros are the place before the first
+ * upload. */
 struct store_upload_place {
 	int64_t bucket;
 	char key[LIMIT_S3_KEY + 1];
 	char id[STORE_UPLOAD_ID_SIZE];
 };
 /* Checks the next 100 uploads, and aborts uploads that were started before a time and got no part
- * since then; sets *n to the number of aborted uploads. Sets *place to the last upload, or to zeros
- * if no upload follows. */
+ * since then; sets *n to the number of aborted uploads. Sets *place to the last upload that was
+ * checked, or to zeros if no upload follows. */
 enum store_status store_upload_expire(struct store *store, int64_t before_ns,
 	struct store_upload_place *place, size_t *n, struct penstock_error *err);
 

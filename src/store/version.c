@@ -48,7 +48,8 @@ static enum store_status get_version(struct db *db, const char *bucket, const ch
 	}
 	if (status == STORE_OK || status == STORE_NO_SUCH_KEY)
 		return get_older(db, bucket, key, version, out, err);
-	/* The current version may be damaged and another one wanted. */
+	/* The caller may want an older version, which can be read even if the current version is
+	 * damaged. */
 	older = version ? get_older(db, bucket, key, version, out, NULL) : STORE_FAILED;
 	if (older == STORE_FAILED || older == STORE_NO_SUCH_VERSION)
 		return status;
