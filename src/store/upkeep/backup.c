@@ -135,7 +135,8 @@ static int copy_bytes(int from, int to, off_t size)
 	return 0;
 }
 
-/* Copies a file under a temporary name, so that an interrupted backup leaves no partial file. */
+/* Copies a file under a temporary name, so that no data file of an interrupted backup is
+ * incomplete. */
 static int copy_file(struct backup *b, uint64_t id, struct penstock_error *err)
 {
 	_cleanup_close_ int from = -1, to = -1;

@@ -307,7 +307,8 @@ static int survey_unknown_blob(struct survey *s, const struct survey_use *use, s
 	return fix(s, &add, err);
 }
 
-/* Takes the uses of one file. Returns the number of uses. */
+/* Moves `*at` past the uses of one file, and sets `*end` to the largest end of a use. Returns the
+ * number of uses. */
 static size_t take_uses(const struct survey *s, size_t *at, uint64_t *end)
 {
 	size_t first = *at;
@@ -470,7 +471,7 @@ static int survey_surplus(struct survey *s, struct penstock_error *err)
 	return rc;
 }
 
-/* --- all of it ------------------------------------------------------------------------------- */
+/* --- the whole survey ------------------------------------------------------------------------ */
 
 int survey_integrity(struct survey *s, bool report, bool *sound, struct penstock_error *err)
 {

@@ -46,7 +46,7 @@ struct cursor_row {
  * key but no object, and the next call continues after that row. If the database cannot be read,
  * `*row` has no key, and the next call fails, too. */
 int cursor_next(struct cursor *at, struct cursor_row *row, struct penstock_error *err);
-/* Returns true if the row is still there, unchanged. */
+/* Returns true if the database still has the row, unchanged. */
 bool cursor_is_current(struct cursor *at, const struct cursor_row *row);
 void cursor_release(struct cursor *at);
 /* Copies the position. Returns -1 if out of memory. */

@@ -58,8 +58,8 @@ int export_records_json(struct db *db, json_t **out, uint64_t *count, struct pen
 
 /* --- import ---------------------------------------------------------------------------------- */
 
-/* Refuses a record of the store that is missing or different in the archive: nothing is replaced,
- * and no key or name gets a second owner. */
+/* Fails if the archive lacks this record of the store, or has a different record of this name: an
+ * import replaces nothing, and gives no key or name a second owner. */
 static int compare(
 	void *cookie, const char *name, const char *value, size_t len, struct penstock_error *err)
 {

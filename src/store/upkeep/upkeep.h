@@ -50,7 +50,7 @@ struct upkeep_stat {
 	uint64_t free_bytes;
 	int64_t format;
 	bool served; /* another process owns the store */
-	bool relaxed; /* changes of its owner, or of an owner that was killed, may not be durable */
+	bool relaxed; /* changes by the owner, or by an owner that was killed, may not be durable */
 };
 int upkeep_stat(struct store *store, struct upkeep_stat *out, struct penstock_error *err);
 
@@ -130,7 +130,8 @@ int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
 struct upkeep_archive {
 	int fd;
 	const char *const *buckets; /* buckets to export; NULL for all */
-	/* also accounts, users, groups, roles and managed policies, with their secrets */
+	/* export or import accounts, users, groups, roles and managed policies, too, with their
+	 * secrets */
 	bool accounts;
 	const atomic_int *stop;
 };
