@@ -84,7 +84,10 @@ class Machines:
         return [(what, int(step)) for what, step in (line.split() for line in lines)]
 
     def preempted(self, fits, after_s):
-        """Runs an attempt. Returns (repeated steps, repeated steps that were committed) of the attempt before it."""
+        """Runs an attempt and preempts it. Returns two numbers of steps of the previous attempt
+        that this attempt repeats: of all steps, and of committed steps. Returns None for the first
+        attempt.
+        """
         self.n += 1
         program = Penstock(self.folder / f"m{self.n}")
         program.env |= {"PENSTOCK_MACHINE": f"m{self.n}"}

@@ -1,5 +1,5 @@
-"""Measures the page of `penstock ui` in Chromium: the time from opening its link to the first paint, and the time from a step's
-write to the line in the page.
+"""Measures the page of `penstock ui` in Chromium: the time from opening its link to the first
+paint, and the time until a line that a step writes appears in the page.
 
 With 10,000 runs, and with a log of 10 million lines, measures the bytes that the browser receives, and late frames while the
 page scrolls.
@@ -78,7 +78,7 @@ def first_paint(browser, link):
 
 
 def line_latency(browser, server, identity, pipe, rounds):
-    """Yields the seconds from the write of a step to the line in the page."""
+    """Yields the seconds until a line that a step writes appears in the page."""
     tab = browser.new_page()
     tab.goto(server.link)
     tab.goto(f"{tab.url.split('#')[0]}#/run/{identity}/log")

@@ -58,7 +58,9 @@ def hanging(gcp):
 
 
 def after_a_poll(service, path, action):
-    """Returns a function that acts right after a poll, so that the notice waits a full interval for the next poll."""
+    """Returns a function that calls `action` right after a poll, so that the notice waits a full
+    interval for the next poll.
+    """
 
     def notify(run):
         count = len(service.asked(path))

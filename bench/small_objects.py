@@ -214,8 +214,9 @@ class Bench:
 
     def clear(self, tree):
         """
-        Makes room. On a disk the files are only truncated: for a minute after thousands of files were deleted, ext4 examines each
-        of their inodes when a tool makes new files, and that would be measured instead of the tool.
+        Makes room. On a disk no file is deleted, and large files are truncated: for a minute after
+        thousands of files were deleted, ext4 examines each of their inodes when a tool makes new
+        files, and the measured time would be that of ext4.
         """
         if self.memory:
             shutil.rmtree(tree)

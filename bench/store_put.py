@@ -24,7 +24,8 @@ ROUNDS = 5
 SECONDS = 3
 # Names for each size: enough that two connections rarely write the same name, few enough for wrk's memory.
 NAMES = 256
-# nginx writes a body to a file and renames the file. With `client_body_in_file_only off` small bodies stay in memory before that.
+# nginx writes a body to a file and renames the file. With `client_body_in_file_only off`, a small
+# body stays in memory until nginx writes the file.
 NGINX = """
 worker_processes 1;
 daemon off;

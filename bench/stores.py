@@ -97,7 +97,9 @@ class Server:
         self.log.close()
 
     def syncs(self):
-        """Returns "synced" if strace shows that the server syncs each PUT, by fsync() or by files that sync each write."""
+        """Returns "synced" if strace shows that the server syncs each PUT, by a call such as
+        fsync() or by a file that was opened with O_SYNC or O_DSYNC.
+        """
         if not shutil.which("strace"):
             return "unknown"
         out = self.folder / "strace"
