@@ -96,8 +96,8 @@ PENSTOCK_API uint64_t penstock_dataset_count(const struct penstock_dataset *set)
 PENSTOCK_API const char *penstock_dataset_format(const struct penstock_dataset *set);
 /* Returns the number of classes of `labels`; 0 without labels. */
 PENSTOCK_API size_t penstock_dataset_classes(const struct penstock_dataset *set);
-/* Returns the name of class `i`, which is less than their number; names are in byte order. Valid as
- * long as the set. */
+/* Returns the name of class `i`, which is less than the number of classes; names are in byte order.
+ * The name is valid as long as the set. */
 PENSTOCK_API const char *penstock_dataset_class(const struct penstock_dataset *set, size_t i);
 /* Returns the bytes of each sample if the format gives all samples one size, else 0. */
 PENSTOCK_API uint64_t penstock_dataset_sample_size(const struct penstock_dataset *set);
@@ -181,10 +181,10 @@ struct penstock_plan_options {
 /* clang-format on */
 
 /*
- * Decides which samples a worker of a rank gets in an epoch, in which order: a function of the
- * options alone, the same on every machine. All ranks together get each sample once, for any number
- * of ranks and workers, even if the epoch is resumed at `start` with other numbers of ranks and
- * workers. Samples of a mix appear as often as its weights and its length require.
+ * Decides which samples a worker of a rank gets in an epoch, and in which order. The result depends
+ * on the options alone, and is the same on every machine. All ranks together get each sample once,
+ * for any number of ranks and workers, even if the epoch is resumed at `start` with other numbers
+ * of ranks and workers. Samples of a mix appear as often as its weights and its length require.
  * PENSTOCK_E_INVALID if an option is out of its range.
  */
 PENSTOCK_API int penstock_plan_new(struct penstock_plan **out,

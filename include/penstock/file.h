@@ -48,8 +48,8 @@ struct penstock_file_options {
 	/* Opens only this version (penstock_file_version()), else PENSTOCK_E_CHANGED. NULL for the
 	 * current version. */
 	const char *version;
-	/* With `version`: `size` is the size of that version, so opening the file sends no request.
-	 * Ignored for a local path. */
+	/* If true, `size` is the size of `version`, so that opening the file sends no request.
+	 * Ignored without `version`, and for a local path. */
 	bool known;
 	uint64_t size;
 	/* cancels every call on the file and outlives the file; may be NULL */

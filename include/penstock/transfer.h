@@ -199,7 +199,7 @@ PENSTOCK_API int penstock_delete(struct penstock_transfer *transfer, const char 
 
 /*
  * Lists all objects whose key begins with the key of the URL, in byte order of the keys. If
- * `delimiter` is "/", keys with a further "/" are combined to one entry with `is_prefix`; if
+ * `delimiter` is "/", keys with a further "/" are combined into one entry with `is_prefix`; if
  * `delimiter` is NULL, all keys are listed. `each` returns 0 to continue, 1 to stop without an
  * error; `object` is valid during that call. Uses only `cancel` of `options`.
  */
