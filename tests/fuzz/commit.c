@@ -1,5 +1,6 @@
 /* The commit of a checkpoint, read from a disk after a crash or from a store. If the first byte is
- * odd, the target first corrects the seal, because few inputs have a valid one. */
+ * odd, the target first corrects the seal (the checksum at the end of the commit), because few
+ * inputs have a valid one. */
 #include <inttypes.h>
 
 #include "checkpoint/commit.h"

@@ -33,8 +33,8 @@ static void same_lists(const struct s3_list *a, const struct s3_list *b)
 		require(same(a->prefixes[i], b->prefixes[i]));
 }
 
-/* The quick reader and the XML parser return the same. A comment makes the quick reader leave the
- * document to the parser. */
+/* The quick reader and the XML parser return the same. An XML comment makes the quick reader leave
+ * the document to the parser. */
 static void both_readers(const char *xml, size_t len)
 {
 	static const char comment[] = "<!-- -->";

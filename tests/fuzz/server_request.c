@@ -249,7 +249,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char *body = at ? at : text + size - 1;
 	size_t body_len = (size_t)(text + size - 1 - body);
 
-	/* If the byte is 0, the request has a payload hash, a length and a signature. */
+	/* If the first byte is 0, the request has a payload hash, a length and a signature. */
 	unsigned how = (data[0] & 7) ^ 3;
 
 	if (add_head(&request, how, &req, body_len) < 0)

@@ -13,7 +13,7 @@ from python_child import PACKAGE, PATIENCE_S, Child  # noqa: E402
 for name in list(os.environ):
     if name.startswith(("PENSTOCK_", "DEEPSQUARE_", "OMPI_", "PMI_", "SLURM_")) or name in ("RANK", "WORLD_SIZE"):
         del os.environ[name]
-# Shells start background jobs with SIGINT ignored, and children would inherit that.
+# A shell makes its background jobs ignore SIGINT, and children of such a job ignore SIGINT, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads in several processes slow each other down
 if not (PACKAGE / "penstock" / "_native.abi3.so").exists():

@@ -94,7 +94,7 @@ def one_rank_fails():
 
 
 def agreement(preempt_file):
-    """Only rank 1 sees the file."""
+    """Only rank 1 looks for the preempt file that rank 0 creates."""
     os.environ["PENSTOCK_PREEMPT_FILE"] = preempt_file + ("" if rank == 1 else ".other")
     before = checkpoint.should_stop(everywhere=True)
     dist.barrier()

@@ -21,7 +21,7 @@ def bits(value):
 
 
 def plain():
-    """Returns a state that both formats support."""
+    """Returns a state that torch's format and safetensors both support."""
     torch.manual_seed(3)
     odd = torch.tensor([0.0, -0.0, float("inf"), float("-inf"), float("nan")])
     odd.view(torch.int32)[4] = 0x7FC12345  # a NaN with unusual bits

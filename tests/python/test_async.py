@@ -203,8 +203,8 @@ def test_a_child_of_fork_saves_for_itself(place, tmp_path, gate):
     assert bits(checkpoint.load(dir=tmp_path / "child")) == bits({"x": state["x"] + 1})
 
 
-# If a DataLoader starts a worker while torch.distributed.checkpoint saves, the worker inherits the
-# open save.
+# A worker that a DataLoader starts while torch.distributed.checkpoint saves inherits the handle of
+# the save. The worker can neither write to the checkpoint nor remove its files.
 def test_what_a_child_of_fork_lets_go_of_stays_with_the_parent(place):
     held = [_native.Saving(os.fsencode(place), 1, 0, 1, {}, 10.0)]
     held[0].write("a", b"first")

@@ -21,8 +21,8 @@ def test_everything_works_with_the_current_torch(current):
     subprocess.run([current, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names], env=os.environ | {"PENSTOCK_PYTHON": str(PACKAGE)}, check=True)
 
 
-# A thread of torch saves its own copy while the training continues; damage is detected as in any
-# other checkpoint.
+# A thread of torch saves a copy of the state while the training changes the state. Damage is
+# detected as in any other checkpoint.
 @pytest.mark.long
 def test_an_asynchronous_distributed_checkpoint_is_committed_and_checked(current, tmp_path):
     script = """

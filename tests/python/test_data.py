@@ -247,8 +247,8 @@ def test_windows_of_tokens_may_overlap(folder):
     assert overlapping.__getitems__([2, 1, 2]).tolist() == [[4, 5, 6, 7], [2, 3, 4, 5], [4, 5, 6, 7]]
 
 
-# These options have no meaning in other formats. If they were ignored, the samples would differ
-# from those that the caller expects.
+# Each option belongs to another format, "tokens" or "records". If the option were ignored, the
+# samples would differ from those that the caller expects.
 @pytest.mark.parametrize("format", [None, "objects", "npy"])
 @pytest.mark.parametrize("option", [{"window": 4}, {"stride": 4}, {"dtype": "uint16"}, {"record_size": 4}, {"header": 4}, {"trailer": 4}])
 def test_options_of_another_format_are_refused(folder, format, option):
@@ -596,7 +596,7 @@ def test_a_set_can_be_pickled(folder, format):
     assert again.format == format and plain(list(again.__getitems__(range(len(data))))) == plain(list(data.__getitems__(range(len(data)))))
 
 
-# Otherwise each process would number the samples differently.
+# If a process opened the set with other samples, it would number the samples differently.
 def test_a_set_that_has_other_samples_by_now_cannot_be_opened_again(folder, ten):
     sent = pickle.dumps(ten)
     np.save(folder / "1.npy", np.arange(3))
@@ -789,7 +789,7 @@ def test_torch_collates_columns(folder, workers):
     assert batch["label"].tolist() == list(range(10)) and np.array_equal(batch["image"], pictures)
 
 
-# Otherwise the memory view could not be pickled.
+# A memory view cannot be pickled, so a worker sends the bytes, and the parent makes a memory view.
 def test_workers_send_bytes(folder):
     for i in range(5):
         (folder / str(i)).write_bytes(b"x" * i)

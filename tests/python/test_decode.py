@@ -60,7 +60,7 @@ def test_pixels_are_those_of_pillow_within_a_few_values(tmp_path, images):
             assert difference.mean() < 1.5 and difference.max() <= 12
 
 
-# A single call has no other batches that would keep the processors busy.
+# No other batches keep the processors busy, so a single large read uses several threads.
 @pytest.mark.skipif(os.cpu_count() == 1, reason="one processor")
 def test_one_large_read_decodes_on_several_threads(tmp_path, images):
     for i, image in enumerate(images):

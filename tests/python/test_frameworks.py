@@ -122,7 +122,8 @@ assert first.seen + second.seen == whole.seen
 """)
 
 
-# The loader knows its rank, so the script does not pass it to accelerator.prepare(); its position is saved with the other state.
+# The loader knows its rank, so the script does not pass the loader to accelerator.prepare(). The
+# position of the loader is saved with the other state.
 @pytest.mark.parametrize("through", ["loader", "loader.dataloader()", "loader.dataloader(num_workers=2)"])
 def test_accelerate_saves_the_place_of_a_loader(script, through):
     script(f"""

@@ -189,7 +189,8 @@ def test_numbers_count_on_from_set_to_set(sets):
             mix.place(number)
 
 
-# The counter sees each sample once, so the parts of a large read are in the order of the mix.
+# A large read has samples of several sets. Each sample is delivered once, and a batch that is kept
+# does not change when later batches are read.
 def test_large_reads_keep_their_order(tmp_path):
     made = []
     for k in range(3):

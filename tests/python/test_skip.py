@@ -102,8 +102,8 @@ def test_samples_with_another_checksum_are_found_by_halves(checksums, damaged):
     assert loader.skipped["damaged"] == len(damaged) and loader.stats()["bytes"] == 8 * (200 - len(damaged))
 
 
-# Each read of a compressed shard fetches the whole shard, so few reads must show that none of its
-# samples can be read.
+# Each read of a compressed shard fetches the whole shard, so the loader must give up a shard
+# without readable samples after a few reads.
 def test_a_shard_of_which_nothing_can_be_read_is_given_up_early(checksums):
     data, reads = checksums(*range(100))
     loader = Loader(data, 200, on_error="skip")
@@ -124,7 +124,8 @@ def test_a_shard_that_has_changed_is_skipped_whole(tmp_path):
     assert loader.skipped == {"damaged": 0, "changed": 10, "missing": 0}
 
 
-# If such errors were skipped, every sample would be skipped.
+# An error such as an unavailable store affects every sample, so skipping it would skip the whole
+# data set.
 def test_other_errors_are_raised(tmp_path, objects, monkeypatch):
     def unavailable(*_):
         error = DatasetError("cannot read '03'")
