@@ -211,7 +211,7 @@ static void a_budget_is_shared(void **state)
 	assert_int_equal(atomic_load(&budget), 6);
 }
 
-/* After an interrupted stage, the archives are unpacked again over the same files. */
+/* If staging was interrupted, the archives are unpacked again over the same files. */
 static void replaced_files_return_to_the_budget(void **state)
 {
 	static const struct member members[] = {{"a", 'f', "12345", 0}, {"d/b", 'f', "6789", 0}};

@@ -15,7 +15,7 @@
 
 #include "base/near_socket.h"
 
-/* Returns a user id without an account that no other test uses at the same time. */
+/* Returns a user id that has no account, and that no other test uses at the same time. */
 static uid_t other_user(void)
 {
 	return 1000000 + (uid_t)getpid();

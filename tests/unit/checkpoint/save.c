@@ -368,8 +368,8 @@ static void test_many_ranks_make_one_checkpoint(void **state)
 	assert_int_equal(count_hidden("step-000000000005-1"), 0);
 }
 
-/* Rank 0 does not mistake the part that a killed save of the same step left for the part of a rank
- * that has not arrived yet. */
+/* A killed save of the same step left the part of a rank, the list of its files. Rank 0 does not
+ * use this part, and waits for the part that the rank writes in the new save. */
 static void test_the_part_of_a_killed_save_does_not_count(void **state)
 {
 	static const char stale[] =
@@ -440,8 +440,8 @@ static void test_a_rank_that_gives_up_ends_the_save_of_all(void **state)
 	assert_false(exists("step-000000000005-1"));
 }
 
-/* The rank gives up before rank 0 has named the save. The file with which the rank reports its
- * failure remains, and rank 0 accepts the file once the file has not changed for a while. */
+/* The rank gives up before rank 0 begins the save. The file with which the rank reports its failure
+ * remains, and rank 0 accepts the file once the file has not changed for a while. */
 static void test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too(void **state)
 {
 	struct save *zero = NULL, *two = NULL;

@@ -176,7 +176,7 @@ static void a_damaged_block_is_missing_and_is_fetched_again(void **state)
 	}
 }
 
-/* The block passes its check, and then its file is truncated while it is open. */
+/* The block passes its check, and then its file is truncated while the file is open. */
 static void a_file_that_is_cut_in_use_is_filled_again(void **state)
 {
 	struct block_cache *c = open_cache(CACHE_MIN);

@@ -142,7 +142,8 @@ static int read_first(struct fixture *f)
 	return dataset_read(f->set, (uint64_t[]){0}, 1, data, NULL, &f->err);
 }
 
-/* The file was truncated, or replaced by another file of the same size, before it was opened. */
+/* After the set was opened, the file is truncated, replaced by another file of the same size,
+ * removed, or replaced by a FIFO. */
 static void a_changed_file_is_reported(void **state)
 {
 	struct fixture *f = *state;

@@ -410,7 +410,7 @@ static void test_invalid_offsets_are_corrupt(void **state)
 	reader = memory_shard_reader(&m, "shard.00000.mds");
 	for (size_t i = 0; i < 16; i++) {
 		if (i / 4 == 1 || i / 4 == 2)
-			continue; /* would only divide the same bytes differently */
+			continue; /* a change would only divide the same bytes differently */
 		data.data[i] = (char)~data.data[i];
 		memset(&found, 0, sizeof(found));
 		assert_int_equal(

@@ -265,7 +265,7 @@ static void no_name_leads_out_of_a_directory(void **state)
 	}
 }
 
-/* The index also knows the settings that the format needs. */
+/* The index also contains the settings that the format needs. */
 static void settings_come_from_the_index(void **state)
 {
 	struct fixture *f = *state;
@@ -313,7 +313,7 @@ static void arrays_have_their_type_in_the_index(void **state)
 	assert_int_equal(fields.items[0].dims[0], 2);
 }
 
-/* Chunks of litData have offsets before their tokens. */
+/* Chunks of litData have offsets before their tokens, so the index has the place of the tokens. */
 static void tokens_have_their_place_in_the_index(void **state)
 {
 	static const char json[] =

@@ -130,7 +130,7 @@ static void test_two_sets_have_their_share_within_half_a_sample(void **state)
 	}
 }
 
-/* Products of weights have 64 bits. */
+/* The product of two such weights still fits into 64 bits. */
 static void test_weights_may_be_parts_of_two_to_the_32(void **state)
 {
 	static const struct mix_set sets[] = {

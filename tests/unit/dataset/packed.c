@@ -289,8 +289,8 @@ static void *read_all(void *cookie)
 	return NULL;
 }
 
-/* The set has memory for two unpacked shards and one stored shard, so threads have to wait for each
- * other. */
+/* The set has memory for two and a half unpacked shards. Unpacking a shard takes the memory of two,
+ * for the stored and the unpacked bytes, so threads have to wait for each other. */
 static void threads_share_the_memory_of_a_set(void **state)
 {
 	struct fixture *f = *state;

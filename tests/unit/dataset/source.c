@@ -181,7 +181,7 @@ static void keys_may_have_any_characters(void **state)
 	}
 }
 
-/* Tests a store that evaluates If-Match, one that ignores it, and one without ETags. */
+/* Tests a store that evaluates If-Match, one that ignores it, and one whose listing lacks ETags. */
 static void an_object_that_changed_is_reported(void **state)
 {
 	struct fixture *f = *state;
@@ -205,7 +205,7 @@ static void an_object_that_changed_is_reported(void **state)
 		assert_non_null(strstr(f->err.message, "'a'"));
 		f->honours = false;
 	}
-	/* The listing has no ETags, either. */
+	/* The listing has no ETags, so only another size shows that the object changed. */
 	dataset_free(f->set);
 	f->set = NULL;
 	buf_clear(&f->listing);

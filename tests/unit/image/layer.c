@@ -76,8 +76,8 @@ static void deleted_entries_are_marked_as_overlayfs_does(void **state)
 	gone = look(y, "etc/gone");
 	assert_true(S_ISCHR(gone.st_mode) && gone.st_rdev == makedev(0, 0));
 	assert_true(is_opaque(y, "opt") && S_ISREG(look(y, "opt/new").st_mode));
-	/* A directory that replaces a deleted one, before or after its mark, hides the directory of
-	 * lower layers. */
+	/* A directory that replaces a deleted one hides the directory of lower layers, even if it
+	 * comes before the mark of the deletion. */
 	assert_true(S_ISDIR(look(y, "var/log").st_mode) && is_opaque(y, "var/log"));
 	assert_true(S_ISDIR(look(y, "srv").st_mode) && is_opaque(y, "srv"));
 	assert_false(is_opaque(y, "etc"));

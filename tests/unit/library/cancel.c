@@ -15,8 +15,8 @@
 #define KEYS                                                                                       \
 	"<a><Credentials><AccessKeyId>ASIA</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"      \
 	"<SessionToken>t</SessionToken></Credentials></a>"
-/* HANG_MS is the delay before the cancel, when all calls hang. SOON_MS is the time limit after the
- * cancel, for a busy machine. */
+/* HANG_MS is the delay before the cancel, after which all calls hang. SOON_MS is the time in which
+ * calls must end after the cancel; it is long enough for a busy machine. */
 #define HANG_MS 300
 #define SOON_MS 1500
 

@@ -96,7 +96,7 @@ static void points_are_read_in_the_order_of_their_times(void **state)
 	}
 }
 
-/* The file may be from another user. */
+/* The file may be from another user, so no content may cause more than an error. */
 static void other_databases_are_a_problem(void **state)
 {
 	static const char *const cases[] = {

@@ -121,7 +121,8 @@ static bool without_last_chunk(struct mini_http *m, const struct mini_request *r
 	return f->flag && silent(m, r, fd);
 }
 
-/* Sends a surplus chunk in a separate packet. A request for any other range sets `flag`. */
+/* Replies to a request for bytes 10 to 19 with all of them, and with a surplus chunk in a separate
+ * packet. A request for another range sets `flag`. */
 static bool a_chunk_too_many(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -257,8 +258,8 @@ static void a_cut_range_continues_in_the_right_place_of_the_file(void **state)
 	end(&f);
 }
 
-/* The range is complete. A request for the rest of the resource would get all bytes after the
- * range. */
+/* All bytes of the range arrive, but the reply does not end. If the engine requested the missing
+ * end, it would get bytes after the range, so it must accept the reply as complete. */
 static void a_range_of_which_all_bytes_came_is_whole_though_its_reply_did_not_end(void **state)
 {
 	(void)state;
@@ -295,8 +296,8 @@ static void the_end_of_a_resource_is_not_asked_for_once_it_is_there(void **state
 	end(&f);
 }
 
-/* The length is unknown. A 416 would mean that there are no more bytes, but may refer to another
- * version, so the resource is fetched again. */
+/* The length is unknown, so the engine requests the rest. The reply 416 means that there is no
+ * rest, but possibly of another version, so the resource is fetched again. */
 static void a_resource_that_came_to_its_end_in_chunks_is_fetched_anew_when_it_was_cut(void **state)
 {
 	struct fixture f;

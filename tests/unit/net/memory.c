@@ -168,7 +168,7 @@ static void a_configuration_file(void **state)
 	}
 }
 
-/* Another source of keys must not be used because memory runs out. */
+/* If memory runs out, the call fails, and does not use another source of keys. */
 static void the_settings_of_a_store(void **state)
 {
 	bool fired = true;

@@ -31,8 +31,8 @@ struct fixture {
 	atomic_int cancel;
 };
 
-/* This resolver replaces that of the C library: it knows addresses, and the name "two", whose
- * second address is that of the server. */
+/* This resolver replaces that of the C library: it resolves numeric addresses, and the name "two",
+ * whose second address is that of the server. */
 static atomic_uint resolved;
 
 void freeaddrinfo(struct addrinfo *list)
@@ -315,8 +315,8 @@ static void few_requests_are_sent_again(void **state)
 	assert_int_equal(run(f, N, NULL, 0, 5000), N);
 	atomic_store(&f->hangs, N);
 	run(f, N, "/hangs", 1, 1500);
-	/* The run ends after FAILURES of these requests. On a busy machine replies are slow, so the
-	 * run uses more than the 16 connections for a server that replies at once. */
+	/* The run ends after FAILURES of these requests. A server that replies at once gets 16
+	 * connections; on a busy machine replies are slow, so the run uses more. */
 	assert_in_range(atomic_load(&f->odd), 16, 2 * LIMIT_PLAIN_CONNECTIONS + 8);
 }
 

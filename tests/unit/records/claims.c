@@ -450,7 +450,7 @@ static void a_quota_bounds_the_sum(void **state)
 	claim_release(b);
 }
 
-/* Eight processes claim and release 2 of 4 CPUs a hundred times, and never hold more than 4
+/* Eight processes claim and release 2 of 4 CPUs, 25 times each, and never hold more than 4
  * together. */
 static void many_processes_never_overdraw(void **state)
 {

@@ -93,7 +93,8 @@ static void write_file(const struct fixture *f, const char *name)
 	assert_int_equal(fs_write_atomic(path, "x", 1, 0600, NULL), 0);
 }
 
-/* If a file is found to be unchanged, no event follows, so the keeper has to check it again. */
+/* The sync reports no event for a file that turns out to be unchanged, so the keeper must check the
+ * file again. */
 static void a_file_that_does_not_count_yet_is_reported(void **state)
 {
 	struct fixture *f = *state;

@@ -187,7 +187,7 @@ static void one_with_a_file_of_its_own_is_read_alike(void **state)
 	struct live_file *file;
 
 	(void)state;
-	/* At most one execution of each kind is live. The execution may have any number. */
+	/* An execution with a file of its own may have any number, here 0 and then 30. */
 	step.serial = 0;
 	assert_int_equal(live_write(dir, &step, NULL), 0);
 	file = begin(1, "here", "/g");

@@ -327,7 +327,7 @@ static void a_failure_is_repeated_for_some_time_without_a_request(void **state)
 	assert_int_equal(1, f->server.lasts);
 }
 
-/* The message is stored in a file. */
+/* The message of a failure is stored in a file, so it must not contain a secret address. */
 static void a_secret_address_is_in_no_file(void **state)
 {
 	struct fixture *f = *state;
@@ -343,7 +343,8 @@ static void a_secret_address_is_in_no_file(void **state)
 	assert_null(strstr(buf_str(&text), strstr(f->base, "127.0.0.1")));
 }
 
-/* A run that starts over has a new run at MLflow. */
+/* A run that starts over has a new run at MLflow, and the copy must have no points of the earlier
+ * run. */
 static void another_run_has_no_points_of_the_last_one(void **state)
 {
 	struct fixture *f = *state;

@@ -7,7 +7,7 @@
 #include "net/http/http.h"
 #include "run/stage/stage.h"
 
-/* The directories of a run, a workflow, and the reported progress of a stage. */
+/* The directories of a run, a workflow, and the reported progress of the staging. */
 struct site {
 	struct yard yard;
 	struct run_layout layout;
@@ -220,7 +220,8 @@ static void other_inputs_start_anew(void **state)
 	assert_text(&s->yard, "b.csv", "b");
 }
 
-/* After a crash of the machine, files that were never synced may be damaged. */
+/* After a crash of the machine, files that were never synced may be damaged, so all inputs are
+ * staged again. */
 static void a_reboot_starts_anew(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -344,7 +345,7 @@ static void the_input_directory_is_private(void **state)
 	assert_string_equal(buf_str(&s->provenance), "[]");
 }
 
-/* A cancel ends the stage, and the next call completes it. */
+/* A cancel ends the staging, and the next call completes it. */
 static void a_cancel_ends_staging(void **state)
 {
 	atomic_int cancel = 1;

@@ -374,7 +374,7 @@ static void the_place_of_aim_is_described(void **state)
 	assert_non_null(strstr(server, "\"place\":\"aim://host:1\""));
 }
 
-/* The user may declare the address of the server a secret. */
+/* If the user declared the whole address of the server a secret, the record has no link. */
 static void a_secret_address_has_no_link(void **state)
 {
 	struct fixture *f = *state;

@@ -43,7 +43,7 @@ static int remove_world(void **state)
 	return 0;
 }
 
-/* Begins a list with its own file, as a module has that exports only its outputs. */
+/* Begins a list with its own file, like the list of a module that exports only its outputs. */
 static struct frame *begin_with_file(struct world *w, struct frame *parent, const char *path)
 {
 	struct frame *list = frame_list(parent, &w->steps, "module", "0");

@@ -36,8 +36,8 @@ static bool same(const char *a, const char *b)
 	return (!a && !b) || (a && b && strcmp(a, b) == 0);
 }
 
-/* Compares the fast reader with the XML parser, by means of a comment that makes the fast reader
- * decline the document. */
+/* Compares the fast reader with the XML parser, by means of an XML comment that makes the fast
+ * reader decline the document. */
 static void assert_same_as_parser(const char *xml)
 {
 	_cleanup_(buf_release) struct buf slow = BUF_INIT(LIMIT_XML_BODY);

@@ -335,7 +335,8 @@ static void long_policies_of_many_buckets_do_not_all_stay_in_memory(void **state
 		kept += atomic_load(&all[i]->refs) > 1;
 		settings_unref(all[i]);
 	}
-	/* Some slots were replaced by a bucket with the same slot, and most others are full. */
+	/* Some entries of the cache were replaced by those of other buckets with the same slot, and
+	 * most slots are full. */
 	assert_in_range(kept, 300, (8 << 20) / 20000);
 }
 

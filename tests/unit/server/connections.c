@@ -18,7 +18,7 @@
 #include "server/request/connections.h"
 
 #define HOUR_MS (3600 * 1000)
-#define LIMIT	8 /* at most half may be unsigned, and 2 are kept free */
+#define LIMIT	8 /* connections; at most half may lack a signature, and 2 are kept free */
 
 /* The simulated byte count of each descriptor grows by this much with each query. */
 static atomic_uint_fast64_t step[64];

@@ -8,7 +8,7 @@
 #include "server/bucket/lifecycle.h"
 #include "server/request/tags.h"
 
-#define DAY_NS	 (INT64_C(1000) * 1000) /* a few changes take as long */
+#define DAY_NS	 (INT64_C(1000) * 1000) /* 1 ms, so that a day passes in a few changes */
 #define KEYS	 12
 #define CHANGES	 60
 #define VERSIONS 4096

@@ -374,7 +374,8 @@ static void a_failed_allocation_is_reported_and_nothing_is_half_done(void **stat
 		fail_each_allocation(f, &steps[i]);
 }
 
-/* The first list prepares the connection, so that only the second list itself needs memory. */
+/* The first list prepares the database connection, so that in the second call only the list itself
+ * needs memory. */
 static void a_list_out_of_memory_says_so(void **state)
 {
 	struct fixture *f = *state;

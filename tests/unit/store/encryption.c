@@ -453,7 +453,7 @@ static void a_master_key_is_replaced(void **state)
 	free(old);
 }
 
-/* The default encryption of a bucket applies from the call on, even after a restart. */
+/* The default encryption of a bucket applies as soon as it is set, even after a restart. */
 static void a_bucket_has_a_default_encryption(void **state)
 {
 	struct fixture *f = *state;

@@ -104,7 +104,7 @@ static void compare(struct fixture *f, const struct model *m, const char *prefix
 	assert_int_equal(at, n);
 }
 
-/* For every combination of prefix, delimiter, start and page size, the listing equals the
+/* For random combinations of prefix, delimiter, start and page size, the listing equals the
  * model's. */
 static void listings_agree_with_a_model(void **state)
 {

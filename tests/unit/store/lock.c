@@ -88,8 +88,8 @@ static void a_bucket_with_a_lock_keeps_its_versions(void **state)
 	assert_memory_equal(&out, &lock, sizeof(lock));
 }
 
-/* The version was made before versioning was enabled. In the first round it is the current version,
- * in the second an older one. */
+/* The version was made before versioning was enabled; it is the current version in the first round,
+ * and an older one in the second. */
 static void a_locked_null_version_is_not_deleted(void **state)
 {
 	struct fixture *f = *state;
@@ -113,7 +113,8 @@ static void a_locked_null_version_is_not_deleted(void **state)
 	}
 }
 
-/* Without versioning, each object of a key has the version "null". */
+/* Without versioning, each object of a key has the version "null", so the object is identified by
+ * its time. */
 static void only_the_object_that_was_seen_is_annotated(void **state)
 {
 	struct fixture *f = *state;

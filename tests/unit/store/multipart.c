@@ -393,7 +393,7 @@ static void an_upload_has_no_more_pieces_than_an_object(void **state)
 	assert_int_equal(copy_part(f, "10000", "k", id, 18, 10), STORE_OK);
 }
 
-/* Other changes are committed between the transactions. */
+/* With several transactions, other changes can be committed in between. */
 static void objects_with_many_pieces_are_deleted_in_several_transactions(void **state)
 {
 	struct fixture *f = *state;
@@ -545,7 +545,7 @@ static void unfinished_uploads_expire(void **state)
 	assert_int_equal(count_files(f), 1);
 }
 
-/* Other changes are committed between the steps. */
+/* With several steps, other changes can be committed in between. */
 static void a_bucket_with_many_uploads_is_deleted_in_steps(void **state)
 {
 	struct fixture *f = *state;

@@ -47,8 +47,8 @@ static size_t model_find(const struct model *m, size_t key, const char *name)
 	return i;
 }
 
-/* Adds the newest version. Without versioning, it replaces all versions; with suspended versioning,
- * it replaces the version "null". */
+/* Adds the newest version, which replaces all versions if the bucket has no versioning, and the
+ * version "null" if versioning is suspended. */
 static void model_add(struct model *m, size_t key, struct version v)
 {
 	size_t i;

@@ -58,8 +58,8 @@ static void a_flush_begins_with_the_newest_checkpoint(void **state)
 	plan_flush_end(&f->plan);
 }
 
-/* The commit is checked again later, and other files continue. A flush is complete if only such a
- * commit remains. */
+/* A commit without its data is checked again later, and other files are sent meanwhile. A flush is
+ * complete if only commits without data remain. */
 static void a_commit_without_its_data_waits_and_holds_up_nobody(void **state)
 {
 	struct fixture *f = *state;

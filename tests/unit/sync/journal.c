@@ -179,7 +179,8 @@ static void a_flipped_bit_never_changes_a_record(void **state)
 	buf_release(&line);
 }
 
-/* In an earlier version, the checksum covered the space, and names kept non-ASCII letters. */
+/* In an earlier version, the checksum also covered the space that follows it, and names kept
+ * non-ASCII letters. */
 static void a_line_of_an_earlier_version_is_read(void **state)
 {
 	char line[] = "XXXXXXXX C \xc3\xa9%20x 3 5 7 9 100644 - - -";

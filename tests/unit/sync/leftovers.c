@@ -79,8 +79,8 @@ static void asked_for_before(struct fixture *f)
 	assert_int_equal(leftovers_replay(&f->sync, &r), 0);
 }
 
-/* If the id went to the upload of the earlier attempt, the sync would later search for an upload
- * that has ended, and the upload of the earlier attempt would stay in the store. */
+/* If the id of the new upload were recorded for the upload of the earlier attempt, the sync would
+ * later search for the new upload, which has ended, and the earlier one would stay in the store. */
 static void a_name_is_that_of_the_upload_that_was_asked_for_last(void **state)
 {
 	struct fixture *f = *state;
@@ -94,7 +94,7 @@ static void a_name_is_that_of_the_upload_that_was_asked_for_last(void **state)
 	assert_string_equal(known(f), "- then;");
 }
 
-/* The id goes to the new upload even if the journal has the two records in the other order. */
+/* The id is recorded for the new upload even if its record comes first in the journal. */
 static void the_order_of_the_journal_does_not_count(void **state)
 {
 	struct fixture *f = *state;

@@ -35,13 +35,13 @@ struct version {
 
 struct file {
 	bool exists, open, append;
-	bool unsure; /* the plan may not know how its last writer ended */
+	bool unsure; /* the plan may not know how the file's last writer ended */
 	bool untold; /* at a restart: an event of the file was not delivered */
 	enum close_kind fate; /* reported to the plan if the writer is not killed */
 	unsigned version;
 	uint64_t seq; /* number of its last close */
 	bool large; /* the last close counts, and left a large file */
-	uint64_t larges[LARGES]; /* the last closes, if they all left a large file */
+	uint64_t larges[LARGES]; /* numbers of the last closes, if all of them left a large file */
 	unsigned n_larges;
 	int64_t closed_ms;
 	struct ident ident;

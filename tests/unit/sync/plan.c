@@ -68,8 +68,8 @@ static void a_suspect_goes_to_partial_only(void **state)
 	assert_int_equal(at(f, "ckpt")->state, ENTRY_CLEAN);
 }
 
-/* If the end of the writer is unknown, a later report decides. Without a report, the close counts
- * after a second. */
+/* If it is unknown how the writer ended, the next report of a task's end decides if the close
+ * counts or is suspect. Without a report, the close counts after a second. */
 static void a_close_by_an_exit_waits_for_news(void **state)
 {
 	struct fixture *f = *state;

@@ -104,7 +104,7 @@ static void without_a_manifest_there_is_nothing_to_restore(void **state)
 	assert_false(restored.found);
 }
 
-/* If the restore did nothing, the run would start from the beginning. */
+/* If the restore reported a missing manifest, the run would start from the beginning. */
 static void a_missing_local_directory_is_not_a_missing_manifest(void **state)
 {
 	struct fixture *f = *state;

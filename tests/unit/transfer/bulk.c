@@ -455,7 +455,7 @@ static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 	item.path = renamed.path;
 	item.from.client = w.s3;
 	item.tag = &w;
-	/* The first time with one request, the second time with a HEAD before the GET. */
+	/* The first round takes one request, the second round a HEAD before the GET. */
 	for (int i = 0; i < 2; i++) {
 		item.known = i ? NULL : &known;
 		unlink(renamed.path);

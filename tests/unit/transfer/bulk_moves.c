@@ -223,8 +223,8 @@ static bool save_anew(struct tiny_store *store, const struct mini_request *r, in
 	return false;
 }
 
-/* A file that was replaced during its move differs from the stored object, so it stays. Both ways
- * of sending a file are tested. */
+/* A file that was replaced during its move differs from the stored object, so it stays. Each size
+ * is sent in another way: from memory, from the open file, or by a thread. */
 static void a_move_leaves_a_file_that_took_the_place_of_the_one_that_was_sent(void **state)
 {
 	static const size_t sizes[] = {100, 200 * KIB, 9 * MIB};
@@ -324,8 +324,8 @@ static void nobody_goes_ahead_of_a_sync_under_way(void **state)
 	end_world(&w);
 }
 
-/* The kernel reports lost bytes only once, to the first caller. They may belong to any file, so all
- * later syncs of the bulk fail. */
+/* The kernel reports lost bytes only once, to the first caller. The bytes may belong to any file,
+ * so all later syncs of the bulk fail. */
 static void a_sync_that_failed_is_no_success_for_the_next(void **state)
 {
 	struct world w;

@@ -98,8 +98,8 @@ static void etag_of_parts(size_t part, char out[static MULTIPART_ETAG_SIZE])
 	assert_int_equal(0, multipart_etag((const uint8_t(*)[16])digests, n, out, NULL));
 }
 
-/* The ETag of a multipart upload is recomputed with each part size that gives the same number of
- * parts. */
+/* The ETag of a multipart upload is recomputed with each usual part size that gives the same number
+ * of parts. */
 static void etags_of_parts_decide(void **state)
 {
 	static const size_t sizes[] = {
@@ -117,7 +117,7 @@ static void etags_of_parts_decide(void **state)
 }
 
 /* If the ETag does not depend on the content, the store's checksum decides, at the cost of one
- * request. Without a checksum, the result is unknown. */
+ * request. Without a checksum, the file counts as different. */
 static void checksums_decide_at_last(void **state)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];

@@ -276,8 +276,8 @@ static void damage_that_stays_is_refused(const struct way *way)
 
 	if (shape->unverified)
 		return;
-	/* The store's ETags are known to consist of MD5s. Otherwise two equal replies would be
-	 * accepted as the object. */
+	/* After a good fetch, the client knows if the store's ETags consist of MD5s. Without this
+	 * knowledge, two equal replies would be accepted as the object. */
 	begin(&f, parts_store);
 	assert_int_equal(0, way->fetch(&f, &got));
 	buf_clear(&got);
@@ -347,7 +347,7 @@ static void a_positive_result_of_the_callback_does_not_cut_a_stream(void **state
 	free(object);
 }
 
-/* A restore makes this check before it fetches an object that may already be there. */
+/* A restore compares an existing file with its object in this way before it fetches the object. */
 static void a_file_is_compared_with_what_is_known_of_the_object(void **state)
 {
 	(void)state;

@@ -179,7 +179,7 @@ static void another_object_for_the_same_path_starts_anew(void **state)
 	assert_false(there("file.penstock-part"));
 }
 
-/* After any change of the file, its content is compared with the journal. */
+/* After any change of the part file, its content is compared with the journal. */
 static void bytes_that_were_altered_are_fetched_again(void **state)
 {
 	struct fixture *f = *state;

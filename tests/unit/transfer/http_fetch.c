@@ -290,7 +290,7 @@ static void an_empty_resource_becomes_an_empty_file(void **state)
 	end(&f);
 }
 
-/* The missing bytes of the range would never be requested again. */
+/* If the fetch continued, the missing bytes of the range would never be requested again. */
 static void a_range_that_is_too_short_ends_the_fetch(void **state)
 {
 	struct fixture f;

@@ -172,8 +172,8 @@ static inline bool serve(struct mini_http *m, const struct mini_request *r, int 
 		return mini_serve(&whole, fd, etag, second ? two : one, SIZE);
 	}
 	mini_range(r, SIZE, &first, &last);
-	/* One connection would be sufficient if each range got its reply before the next
-	 * request. */
+	/* Wait for a second connection. One would be sufficient if each range got its reply before
+	 * the next request. */
 	for (unsigned ms = 0; f->held && first && m->connections < 2 && ms < 60000; ms++)
 		clock_sleep_ms(1);
 	/* If `cut`, replies that begin at a chunk's start end early; requests for the remaining

@@ -295,8 +295,8 @@ static void all_of_another_version_is_not_taken_for_this_one(void **state)
 	}
 }
 
-/* The server cannot confirm that the resource still exists, so the file is kept for the next
- * fetch. */
+/* The server cannot confirm that the resource still has this version, so the part file and its
+ * journal are kept for the next fetch. */
 static void all_of_it_waits_for_a_server_that_is_away(void **state)
 {
 	struct fixture f;

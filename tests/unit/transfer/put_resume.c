@@ -166,7 +166,7 @@ static void an_object_with_other_properties_starts_anew(void **state)
 	assert_whole();
 }
 
-/* If the store's list differs from the journal, the list is used. */
+/* If the store lists a part with another ETag than the journal has, the part is sent again. */
 static void a_part_that_the_store_lists_otherwise_is_sent_again(void **state)
 {
 	struct fixture *f = *state;

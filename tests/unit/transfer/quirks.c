@@ -222,7 +222,7 @@ static int put_multipart(struct fixture *f)
 	return r;
 }
 
-/* The next conditional write needs the ETag. */
+/* The next conditional write needs the ETag, so the client gets the ETag with a HEAD. */
 static void the_etag_of_an_upload_is_asked_for_where_complete_does_not_tell_it(void **state)
 {
 	char etag[MULTIPART_ETAG_SIZE];
@@ -274,7 +274,7 @@ static void the_etag_of_a_copy_gets_its_quotes(void **state)
 	end(&f);
 }
 
-/* Ceph and MinIO ignore If-None-Match in copies. */
+/* Ceph and MinIO ignore If-None-Match in copies, so the client first sends a HEAD. */
 static void a_copy_that_may_only_create_asks_what_is_there(void **state)
 {
 	const struct object_copy_options create = {.if_none_match = true};

@@ -289,7 +289,7 @@ static void bytes_go_to_all_pieces_that_have_them(void **state)
 	}
 }
 
-/* The HTTP engine repeats the request. */
+/* After an unusual reply, the HTTP engine repeats the request. */
 static void an_unusual_reply_is_no_failure(void **state)
 {
 	static const char *const odd[] = {"busy", "cut", "chunked", "closes", "silent"};
@@ -352,8 +352,8 @@ static void our_store_gets_many_reads_in_one_request(void **state)
 	assert_others(f);
 }
 
-/* The remaining reads use GET. If the store refuses the request, the client does not send such a
- * request again. */
+/* After a bad reply to many reads in one request, the client uses GETs for the remaining reads. If
+ * the store refuses the request, the client never sends many reads in one request again. */
 static void a_bad_reply_to_many_reads_is_no_failure(void **state)
 {
 	static const char *const faults[] = {"damaged", "short", "busy", "all busy", "lies",
@@ -364,7 +364,7 @@ static void a_bad_reply_to_many_reads_is_no_failure(void **state)
 	f->ours = true;
 	assert_int_equal(run(f, NULL), 0);
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-		/* After this reply, the client sends no more such requests. */
+		/* After this reply, the client sends no more requests with many reads. */
 		bool last = strcmp(faults[i], "other") == 0 || strcmp(faults[i], "refused") == 0;
 
 		f->fault = faults[i];

@@ -355,8 +355,7 @@ static void directories_where_asked_for(void **state)
 	assert_paths(&seen.paths, wanted);
 }
 
-/* The tree is deeper than the limit of descriptors, and its paths are longer than the kernel
- * accepts. */
+/* The tree is deeper than the limit of descriptors. */
 static void deep_trees_need_few_descriptors(void **state)
 {
 	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
