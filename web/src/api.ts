@@ -66,7 +66,7 @@ export function serverNow(): number {
 function noteClock(response: Response): void {
   const date = Date.parse(response.headers.get("Date") ?? "");
 
-  // The header has whole seconds.
+  // The header has whole seconds, so small differences mean nothing.
   if (!Number.isNaN(date) && Math.abs(date - Date.now()) > 5000) skew = date - Date.now();
   else skew = 0;
 }

@@ -288,8 +288,8 @@ export class LogSource {
     this.keepFew();
   }
 
-  /* Appends whole lines to a block while the block has room. Returns the offset after these
-   * lines. */
+  /* Appends lines to a block while the block has room; the last line may be incomplete. Returns
+   * the offset after these lines. */
   private grow(block: Block, data: Uint8Array, from: number): number {
     const content = this.contents.get(block);
     let at = from;

@@ -93,7 +93,7 @@ export function settle(line: string): string {
 
 const LEVELS = [0, 95, 135, 175, 215, 255];
 
-/* Colour of "ansi-palette-N", or of a true colour; undefined if a class has it. */
+/* Colour of "ansi-palette-N", or of a true colour; undefined if a CSS class sets the colour. */
 function colorOf(name: string | null, truecolor: string | null): string | undefined {
   if (!name) return undefined;
   if (name === "ansi-truecolor") return truecolor ? `rgb(${truecolor})` : undefined;
@@ -107,7 +107,8 @@ function colorOf(name: string | null, truecolor: string | null): string | undefi
   return `rgb(${[36, 6, 1].map((unit) => LEVELS[Math.floor((n - 16) / unit) % 6]).join(",")})`;
 }
 
-/* Colours that follow the theme of the page, except on a background that does not. */
+/* Fixed values of the colours that otherwise follow the theme of the page, for text on a background
+ * that does not follow the theme. */
 const PLAIN: Record<string, string> = {
   "ansi-black": "#000",
   "ansi-white": "#fff",

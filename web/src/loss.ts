@@ -5,8 +5,8 @@ import type { Attempt, Checkpoint, Metric, RunDetails, Step } from "./types";
 
 export interface Loss {
   ms: number; // since the last checkpoint or finished step, or since the attempt began
-  /* False if more may have been saved: no checkpoint of the attempt is known. Retention may have
-   * removed it, or the step resumes from a file of its own. */
+  /* False if no checkpoint of the attempt is known, so that less may be lost: retention may have
+   * removed a checkpoint, or the step resumes from a file of its own. */
   exact: boolean;
   steps: number; // training steps that were written twice; 0 if unknown
   cost: number | null; // null without a price

@@ -57,7 +57,8 @@ export function Empty({ children }: { children: ComponentChildren }) {
   return <p class="empty">{children}</p>;
 }
 
-/* Placeholder before the first reply; shown late, so that fast replies do not flicker. */
+/* Placeholder before the first reply; shown late, so that it does not flicker if the reply is
+ * fast. */
 export function Waiting({ what }: { what: string }) {
   return (
     <p class="empty late" role="status">
@@ -109,7 +110,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
   );
 }
 
-/* Time that passes: renders again each second while `on`. */
+/* Renders the component again each second while `on`, so that shown times advance. */
 export function useTick(on: boolean): void {
   const [, setTick] = useState(0);
 

@@ -27,7 +27,8 @@ function style(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/* Labels of a time axis: hours and minutes, seconds if the ticks are close, the day where it begins. */
+/* Labels of a time axis: hours and minutes, seconds if the ticks are close, and the date at the
+ * first tick of a day. */
 function clocks(_: uPlot, ticks: number[]): string[] {
   const close = ticks.length > 1 && ticks[1]! - ticks[0]! < 60;
   let day = "";
@@ -162,7 +163,7 @@ export interface PlotGroup {
   curves: Curve[];
 }
 
-/* Figures of groups, with the choices of all of them. */
+/* Figures of groups, below a filter and the choices of axis and scale. */
 export function Plots({ groups }: { groups: PlotGroup[] }) {
   const [axis, setAxis] = useState<Axis>("step");
   const [logarithmic, setLogarithmic] = useState(false);

@@ -106,8 +106,8 @@ function trackedFacts(run: RunDetails): Fact[] {
 }
 
 /*
- * Attempts, and the work that was lost with each. The lost work is unknown without checkpoints,
- * such as for an HTTP output.
+ * Attempts, and the work that was lost with each. The lost work is not shown if the checkpoints
+ * cannot be listed, such as for an HTTP output.
  */
 function Attempts({ run, params }: { run: RunDetails; params: RunParams }) {
   const attempts = list<Attempt>(run.attempts);

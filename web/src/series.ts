@@ -15,7 +15,7 @@ export interface Series {
   ys: (number | null)[]; // null: a gap
 }
 
-/* Formats a value of the metric: usage has units. */
+/* Returns a function that formats values of the metric; metrics of usage have units. */
 export function unitOf(name: string): (n: unknown) => string {
   const kind = name.startsWith("usage/") ? name.slice(name.lastIndexOf("/") + 1) : "";
 

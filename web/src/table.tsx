@@ -27,7 +27,7 @@ interface TableProps<T> {
   sort?: Sort | null;
   onSort?: (sort: Sort) => void;
   onEnd?: () => void; // the last row comes into view
-  onOpen?: (row: T) => void; // a click next to links and buttons
+  onOpen?: (row: T) => void; // a click on the row, but not on a link or button
   fill?: boolean; // takes the height that is left
 }
 

@@ -94,7 +94,7 @@ function lossText(loss: Loss): string {
   return parts.filter(Boolean).join(", ");
 }
 
-/* The sum as text; null if nothing was lost. */
+/* The sum of the losses as text; null if nothing was lost. */
 export function lostText(losses: Loss[]): string | null {
   const costs = losses.map((loss) => loss.cost).filter(isNumber);
   const sum = {

@@ -148,7 +148,7 @@ async function transfer(upload: Upload, signal: AbortSignal): Promise<void> {
   );
 }
 
-/* Repeats a request after failures that may pass. */
+/* Repeats a request after failures that may be temporary. */
 async function again<T>(signal: AbortSignal, request: (attempt: number) => Promise<T>): Promise<T> {
   for (let i = 1; ; i++) {
     try {

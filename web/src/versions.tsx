@@ -96,7 +96,7 @@ function ActionDialog({
     0,
   );
   const lock = lockOf(list<ObjectInfo>(stat.data)[0] ?? {}, serverNow());
-  // A user who may not read the retention sees it only when the store refuses to delete.
+  // A user who may not read the retention learns of it only when the store refuses to delete.
   const offered = lock ? lock.bypass : lockable && denied;
 
   async function act() {
