@@ -470,6 +470,6 @@ static bool is_amazon(const char *endpoint)
 
 bool copy_is_same_store(const char *a, const char *b)
 {
-	/* All endpoints of Amazon count as one store, because its regions share the bucket names. */
+	/* All endpoints of Amazon count as one store: its regions share the bucket names. */
 	return strcmp(a, b) == 0 || (is_amazon(a) && is_amazon(b)) || same_address(a, b);
 }

@@ -271,8 +271,8 @@ static int push_key(struct copy *c, const struct copy_request *request, const st
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot copy a prefix as one object; use --recursive for all objects "
 			"below the prefix");
-	/* If there are several sources, the transfer of each object sends its HEAD, in parallel with
-	 * the other transfers. */
+	/* If there are several sources, the transfer of each object sends its HEAD, in parallel
+	 * with the other transfers. */
 	if (!tree && request->n > 1 && !request->recursive && !c->o.dry_run)
 		return push_one(c, request, source, NULL, 0, err);
 	if (!tree) {

@@ -239,6 +239,12 @@ static void renew_tls(struct owner *owner, bool forced)
 			err.message ? err.message : "out of memory");
 }
 
+/* Returns true if SIGHUP opens files again. Otherwise SIGHUP ends the server, like SIGTERM. */
+static bool has_files(const struct serve_options *options)
+{
+	return options->log_file || options->tls_cert;
+}
+
 static void wait_for_end(struct owner *owner, const sigset_t *signals)
 {
 	int64_t busy_ms = clock_monotonic_ms(), expire_ms = 0;
@@ -254,6 +260,8 @@ static void wait_for_end(struct owner *owner, const sigset_t *signals)
 		look = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NS_PER_MS};
 		switch (sigtimedwait(signals, NULL, &look)) {
 		case SIGHUP:
+			if (!has_files(owner->options))
+				return;
 			reopen_log(owner);
 			renew_tls(owner, true);
 			continue;
@@ -440,7 +448,7 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
-	if (options->log_file || options->tls_cert)
+	if (has_files(options) || !process_ignores(SIGHUP))
 		sigaddset(&signals, SIGHUP);
 	/* The signals stay blocked: a second signal must not interrupt the orderly exit. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);

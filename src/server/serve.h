@@ -35,10 +35,10 @@ struct serve_options {
 /*
  * Prints "listening on URL" once requests are accepted, and notifies systemd if systemd has started
  * this process; a socket from systemd replaces the address. If `log_file` or `tls_cert` is set,
- * SIGHUP reopens the access log and reads the certificate again. Returns 0 after SIGTERM or SIGINT,
- * or when an embedded owner has no users any more, once the requests in progress have ended or
- * `drain_ms` has passed. Must be called before the process has other threads; the signals stay
- * blocked.
+ * SIGHUP reopens the access log and reads the certificate again; otherwise SIGHUP is like SIGTERM
+ * unless it was ignored. Returns 0 after SIGTERM or SIGINT, or when an embedded owner has no users
+ * any more, once the requests in progress have ended or `drain_ms` has passed. Must be called
+ * before the process has other threads; the signals stay blocked.
  */
 int serve_run(const struct serve_options *options, struct penstock_error *err);
 

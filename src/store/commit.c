@@ -438,7 +438,8 @@ static int apply_with_room(struct store *store, struct txn *txn)
 }
 
 /* Applies the list in one transaction. On failure no change of the list is applied, and `err` has
- * the reason. After a failed sync the next start undoes all later changes, so no change is applied. */
+ * the reason. After a failed sync no change is applied, because the next start undoes later
+ * changes. */
 static enum store_status batch_try(
 	struct store *store, struct txn *list, struct penstock_error *err)
 {

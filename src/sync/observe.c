@@ -101,8 +101,8 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 	}
 	if (!e->work && ident_equal(&e->seen, ident) && !(e->flags & ENTRY_APPENDED))
 		return;
-	/* Only metadata changed (mode, owner or number of links), or a program set the mtime back to
-	 * the recorded time. */
+	/* Only metadata changed (mode, owner or number of links), or a program set the mtime back
+	 * to the recorded time. */
 	if (!e->work && (e->flags & ENTRY_PUBLISHED) && !s->status.polling &&
 		!(e->flags & (ENTRY_APPENDED | ENTRY_UNSURE)) && e->seen.size == ident->size &&
 		e->seen.mtime_ns == ident->mtime_ns && e->seen.ino == ident->ino &&

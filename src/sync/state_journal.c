@@ -226,8 +226,8 @@ void boot_believe(struct sync *s)
  */
 static void boot_judge(struct sync *s)
 {
-	/* On a network file system no bytes are lost, because the close has sent them to the server.
-	 * A journal without a boot id is trusted. */
+	/* On a network file system no bytes are lost, because the close has sent them to the
+	 * server. A journal without a boot id is trusted. */
 	s->doubt = s->boot[0] && s->journal_boot[0] && strcmp(s->boot, s->journal_boot) != 0 &&
 		   !s->leases_unreliable;
 	if (s->doubt)

@@ -175,8 +175,7 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 	if (run_execute_with_retries(options, &result, &err) < 0)
 		return cli_fail(cli, &err);
 	progress_clear(session->view.progress);
-	/* Do not print the state twice: some messages begin with the state, such as "stopped during
-	 * 'train'; …". */
+	/* Some messages begin with the state, such as "stopped during 'train'; …". */
 	if (result.refused && result.exit_code == 0)
 		log_info("%s", result.message);
 	else if (result.refused)

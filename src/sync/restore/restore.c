@@ -57,7 +57,7 @@ static int aside_send(
 		rc = upload_partial(s, fd, path, (uint64_t)st.st_size, s->o.cancel, &e);
 	if (rc == 0) {
 		aside_sent(s, path, (uint64_t)st.st_size);
-		unlink(file); /* a later attempt must not overwrite a newer version with this file */
+		unlink(file); /* or a later attempt would overwrite a newer version */
 		return 0;
 	}
 	if (rc == -PENSTOCK_E_CANCELLED)

@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import re
 import select
+import signal
 import socket
 import subprocess
 import threading
@@ -242,6 +243,19 @@ def test_a_request_in_flight_ends_before_the_server(watched, wait_for):
 
     assert connection.getresponse().status == 200
     assert watched.process.wait(20).code == 0
+
+
+def test_a_hangup_ends_a_server_without_files_to_reopen(penstock, tmp_path):
+    """For example when the terminal of the server is closed. The state of relaxed durability shows
+    that the server ended in good order."""
+    server = Store(penstock, tmp_path / "store", options=["--durability", "relaxed"])
+    server.client.create_bucket(Bucket="bkt")
+    assert (tmp_path / "store/relaxed").exists()
+
+    server.process.send(signal.SIGHUP)
+
+    assert server.process.wait(20).code == 0
+    assert not (tmp_path / "store/relaxed").exists()
 
 
 def share_bytes(s3, key, times):
