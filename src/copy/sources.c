@@ -66,7 +66,7 @@ static int refuse_same(const struct place *a, const struct place *b, struct pens
 {
 	return error_set(err, PENSTOCK_E_INVALID,
 		"cannot copy '%s' together with '%s': both may get the same name at the target; copy "
-		"one after the other",
+		"each to a target of its own",
 		a->text, b->text);
 }
 

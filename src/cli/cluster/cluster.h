@@ -27,7 +27,7 @@ struct run_options;
 	}
 #define CLUSTER_OPTIONS                                                                            \
 	{0, "on", "slurm|local",                                                                   \
-		"slurm: submit it as a batch job, and follow it; local: this machine; "            \
+		"slurm: submit the run as a batch job, and follow it; local: this machine; "       \
 		"overrides the configuration"},                                                    \
 		{0, "partition", "NAME", "Partition of the batch job"},                            \
 	{                                                                                          \

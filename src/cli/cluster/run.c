@@ -88,7 +88,7 @@ static int refuse_if_unflushed(
 		return 0;
 	return error_set(err, PENSTOCK_E_EXISTS,
 		"cannot start run '%s' again: its output was not uploaded; 'penstock flush %s' "
-		"uploads the output, --fresh leaves it in '%s/runs/%s'",
+		"uploads the output, --fresh starts over and leaves the output in '%s/runs/%s'",
 		id, id, options->home, id);
 }
 

@@ -54,8 +54,9 @@ static int read_compression(struct packing *v, const struct cli *cli)
 	if (!text)
 		return 0;
 	if (strcmp(v->options.format, "mds") != 0)
-		return cli_misuse(cli, "--compression needs --format mds: samples of other shards "
-				       "could not be read alone");
+		return cli_misuse(cli, "--compression needs --format mds: a sample in a "
+				       "compressed shard of another format could not be "
+				       "read alone");
 	if (strcmp(text, "zstd") != 0 &&
 		!(str_starts(text, "zstd:") && str_to_i64(text + 5, 1, 22, &level)))
 		return cli_misuse(cli, "--compression must be zstd or zstd:LEVEL, 1 to 22");

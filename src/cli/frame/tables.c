@@ -44,7 +44,7 @@ const struct fact environment_table[] = {
 		"size is refused"},
 	{"PENSTOCK_LEASE_TERM", "30",
 		"seconds after which another machine may take over a run whose owner is silent"},
-	{"PENSTOCK_MACHINE", "the boot of the kernel and the PID namespace",
+	{"PENSTOCK_MACHINE", "the boot id of the kernel and the PID namespace",
 		"the name of this machine in the records of runs"},
 	{"PENSTOCK_GPUS", "the devices of this machine", "the number of GPUs of this machine"},
 	{"PENSTOCK_PYTHON", "`python3`", "the Python of `python` without a `version`"},

@@ -186,7 +186,7 @@ static int run_deploy(const struct cli *cli)
 
 const struct command command_deploy = {
 	.name = "deploy",
-	.summary = "serve the newest version of a model, and move to later ones without a gap",
+	.summary = "serve the newest version of a model, and move to later ones without downtime",
 	.operands = "s3://BUCKET/MODEL -- COMMAND [ARGUMENT...]",
 	.min_operands = 1,
 	.max_operands = UINT32_MAX,

@@ -126,7 +126,8 @@ static void check_clock(struct doctor *doctor)
 
 	if (now < 1704067200) /* 2024: before this program was written */
 		doctor_say(doctor, VERDICT_FAIL, "clock",
-			"set the clock; object storage refuses requests if it is 15 minutes off",
+			"set the clock; object storage refuses requests if the clock is 15 minutes "
+			"off",
 			"the clock shows %lld seconds since 1970", (long long)now);
 	else if (r < 0 || r == TIME_ERROR || (state.status & STA_UNSYNC))
 		doctor_say(doctor, VERDICT_WARN, "clock",

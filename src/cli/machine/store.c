@@ -126,7 +126,7 @@ static void stat_text(const struct upkeep_stat *s)
 	str_format_size(s->free_bytes, free);
 	printf("\n%llu data files with %s, database %s, its log %s, free %s; format %lld%s%s\n",
 		(unsigned long long)s->files, files, database, log, free, (long long)s->format,
-		s->served ? "; it is being served" : "",
+		s->served ? "; the store is being served" : "",
 		s->relaxed ? "; relaxed durability: a power failure loses the last changes" : "");
 }
 

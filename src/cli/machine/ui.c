@@ -74,9 +74,9 @@ const struct command command_ui = {
 		"resources of this machine, and the buckets of all stores that penstock knows; it "
 		"stops and resumes runs, and uploads and removes objects.\n"
 		"\n"
-		"Everyone who has the address may do what you may do, so it has a token, and is "
-		"on the loopback only, unless --listen names another address. Use 'ssh -L "
-		"8780:127.0.0.1:8780 HOST' to look at the page of another machine.",
+		"Everyone who has the address may do what you may do, so the address has a token, "
+		"and is on the loopback interface only, unless --listen names another address. Use "
+		"'ssh -L 8780:127.0.0.1:8780 HOST' to look at the page of another machine.",
 	.options = OPTIONS({0, "listen", "ADDRESS:PORT",
 				   "Address to listen on; port 0 takes a free port. Default: "
 				   "127.0.0.1:8780, or a free port if that is in use"},

@@ -337,7 +337,7 @@ const char *show_message(const struct records_run *run, char out[static SHOW_MES
 	if (run->last.message || run->last.state != RUN_LOST)
 		return run->last.message;
 	if (run->workflow) /* a run of this machine */
-		snprintf(out, SHOW_MESSAGE_SIZE, "killed; 'penstock resume %s' continues it",
+		snprintf(out, SHOW_MESSAGE_SIZE, "killed; 'penstock resume %s' continues the run",
 			run->id);
 	else if (run->last.heard_ns)
 		snprintf(out, SHOW_MESSAGE_SIZE, "last heard of %s ago",

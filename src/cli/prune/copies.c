@@ -245,7 +245,8 @@ int prune_replaced_at(
 	/* The run's workflow, which may have a bound, is not known here. */
 	if (p->keep < 0 && !p->has_age)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot prune copies in a store without a bound; use --keep or --older-than");
+			"cannot prune copies in a store: a limit is missing; use --keep or "
+			"--older-than");
 	r = copies_runs(&ids, place, err);
 	for (size_t i = 0; r == 0 && i < ids.n; i++) {
 		_cleanup_(replaced_release) struct replaced_list list = {0};

@@ -69,8 +69,8 @@ static int check_flushed(
 		has_entries(layout->output))
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"cannot remove run '%s': it was lost, and its output in '%s' may not be "
-			"uploaded; running it again continues it, 'penstock flush %s' uploads "
-			"it, --force removes it",
+			"uploaded; the same 'penstock run' continues the run, 'penstock flush %s' "
+			"uploads the output, --force removes both",
 			run->id, layout->output, run->id);
 	return 0;
 }

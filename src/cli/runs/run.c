@@ -563,7 +563,7 @@ const struct command command_run = {
 			"Container image for the steps of another runner's file, in place of its own"},
 		{0, "replace", NULL, "Continue the run of this name with this file instead"},
 		{0, "strict", NULL,
-			"Refuse a workflow with notes: nothing of it is guessed or left out"},
+			"Notes on the workflow are errors: nothing in it is guessed or left out"},
 		{0, "wait", NULL, "Wait for the end; the default without --detach"},
 		{'s', "set", "PATH=VALUE",
 			"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "
@@ -785,8 +785,8 @@ const struct command command_flush = {
 	.max_operands = 1,
 	.description =
 		"Completes the output of a run whose last upload failed (exit code 73), or "
-		"whose supervisor was killed, without running anything. The end state of the "
-		"run does not change.",
+		"whose penstock was killed, without running anything. The end state of the run "
+		"does not change.",
 	.options = OPTIONS({0, "credentials-from", "FILE",
 				   "Workflow file with the credentials of the original"},
 		{'s', "set", "PATH=VALUE",

@@ -335,11 +335,11 @@ static void use_key(struct top *top, int key)
 		top->selected++;
 	else if (key == 'l' && row)
 		show_log(top, row->id);
-	else if (key == 's' && row && confirms("Stop; 'penstock resume' continues it:", row))
+	else if (key == 's' && row && confirms("Stop; 'penstock resume' continues the run:", row))
 		run_verb(
 			top, (const char *const[]){"/proc/self/exe", "stop", row->id, NULL}, false);
 	else if (key == 'p' && row &&
-		 confirms("Preempt, with 30 s to save; 'penstock run' resumes it:", row))
+		 confirms("Preempt, with 30 s to save; 'penstock run' resumes the run:", row))
 		run_verb(top,
 			(const char *const[]){
 				"/proc/self/exe", "preempt", "--no-wait", row->id, NULL},

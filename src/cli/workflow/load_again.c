@@ -139,8 +139,8 @@ int load_again(const char *home, const struct records_run *run, struct buf *reco
 		return merge(before, &file, &given, record, source, err);
 	if (strcmp(now, sum) != 0)
 		log_warn(
-			"%s has changed since the run was given a variable that may be a secret; only 'penstock run' "
-			"applies the changes",
+			"ignoring the changes to '%s': a variable of the run may be a secret; only "
+			"'penstock run' applies the changes",
 			run->workflow);
 	return 0;
 }

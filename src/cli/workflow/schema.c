@@ -32,7 +32,7 @@ const struct command command_schema = {
 		"rules that a schema cannot express. 'make install' writes the same to "
 		"PREFIX/share/penstock/workflow.schema.json.",
 	.examples = EXAMPLES({"penstock schema > workflow.schema.json",
-		"Write the schema; an editor reads it by a line in the workflow: # "
+		"Write the schema; an editor uses it if the workflow has the line # "
 		"yaml-language-server: $schema=workflow.schema.json"}),
 	.run = run_schema,
 };
