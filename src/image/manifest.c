@@ -113,8 +113,8 @@ static int read_index(
 				architecture);
 	}
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		"cannot find an image for 'linux/%s': it is only for %s; build an image for this "
-		"machine, or use another image",
+		"cannot find an image for 'linux/%s': this image is only for %s; build an image "
+		"for this machine, or use another image",
 		image_architecture(), platforms.len ? buf_str(&platforms) : "unknown platforms");
 }
 

@@ -117,7 +117,7 @@ static int load_last_attempt(struct run *run, struct penstock_error *err)
 	if (!run->attempt.continuing && last.unflushed && !run->options->fresh)
 		r = error_set(err, PENSTOCK_E_EXISTS,
 			"cannot start run '%s' again: its output was not uploaded; 'penstock flush "
-			"%s' uploads the output, --fresh leaves it in '%s'",
+			"%s' uploads the output, --fresh starts over and leaves the output in '%s'",
 			run->attempt.id, run->attempt.id, run->attempt.layout.dir);
 	else
 		r = run->attempt.continuing ? run_compare_workflow(run, err) : 0;
@@ -237,7 +237,7 @@ int run_begin(struct run *run, struct penstock_error *err)
 		/* `penstock run`, unlike `penstock resume`, can also start another run. */
 		r = run_take_lock(run, err);
 		if (r == -PENSTOCK_E_EXISTS && !run->options->resume)
-			error_suffix(err, ", or start another with --name");
+			error_suffix(err, ", or start another run with --name");
 	}
 	if (r == 0)
 		r = load_last_attempt(run, err);

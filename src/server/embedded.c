@@ -194,7 +194,7 @@ static int owner_environment(struct strlist *env)
 static void exec_owner(
 	const char *executable, char *const argv[], char *const envp[], int out_fd, int null_fd)
 {
-	static const char failed[] = "cannot execute the owner of the store\n";
+	static const char failed[] = "cannot execute 'penstock serve'\n";
 	sigset_t none;
 	pid_t pid;
 
@@ -251,12 +251,14 @@ static int run_owner(const struct embedded_store_options *o, const char *root, i
 	if (owner_environment(&env) < 0)
 		return error_memory(err);
 	if (null_fd < 0 || pipe2(fds, O_CLOEXEC) < 0)
-		return error_errno(err, errno, "cannot start the store's owner");
+		return error_errno(
+			err, errno, "cannot start 'penstock serve' for the embedded store");
 	read_fd = fds[0];
 	write_fd = fds[1];
 	pid = fork();
 	if (pid < 0)
-		return error_errno(err, errno, "cannot start the store's owner");
+		return error_errno(
+			err, errno, "cannot start 'penstock serve' for the embedded store");
 	if (pid == 0)
 		exec_owner(executable, (char *const *)argv, env.items, write_fd, null_fd);
 	close(take_fd(write_fd));
@@ -289,7 +291,7 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 				"cannot start the store at '%s': %.*s", store->root,
 				output.len ? (int)strcspn(buf_str(&output), "\n") : INT_MAX,
 				output.len ? buf_str(&output)
-					   : "the owner process was killed each time");
+					   : "its 'penstock serve' was killed each time");
 		if (clock_monotonic_ms() > deadline_ms)
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
 				"cannot use the store at '%s': the process that has locked it does "

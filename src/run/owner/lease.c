@@ -133,7 +133,7 @@ static int may_send(void *cookie, struct penstock_error *err)
 	 * shows if this process still owns the run. */
 	renew_now(lease);
 	return error_set(err, PENSTOCK_E_UNAVAILABLE,
-		"cannot renew the ownership of run '%s' for %d s; nothing is published until it "
+		"the ownership of run '%s' was not renewed for %d s; nothing is published until it "
 		"is renewed",
 		lease->options.run_id, (int)(lease->term_ms * 5 / 6 / 1000));
 }

@@ -22,7 +22,7 @@ static int refuse(const struct lease *lease, const struct seen *seen, struct pen
 {
 	return error_set(err, PENSTOCK_E_EXISTS,
 		"cannot start run '%s': it is live on %s (process %d, attempt %d%s%s); stop it "
-		"there, or start another with --name",
+		"there, or start another run with --name",
 		lease->options.run_id, seen->host, (int)seen->pid, seen->attempt,
 		seen->since[0] ? ", since " : "", seen->since);
 }

@@ -104,6 +104,6 @@ bool device_filter_attach(int group_fd, const dev_t *devices, size_t n)
 	attr.attach_flags = BPF_F_ALLOW_MULTI;
 	if (fd >= 0 && call_bpf(BPF_PROG_ATTACH, &attr) == 0)
 		return true;
-	log_debug("cannot forbid devices to a control group: %s", strerror(errno));
+	log_debug("cannot restrict the devices of a control group: %s", strerror(errno));
 	return false;
 }

@@ -257,7 +257,8 @@ int mlflow_talk_history(struct mlflow_talk *talk, const struct mlflow_page *page
 		uri_query_add(&path, "page_token", page->token);
 	r = get(talk, &path, err);
 	if (r < 0 && *page->token && refused_with(talk, "INVALID_PARAMETER_VALUE"))
-		return error_set(err, PENSTOCK_E_INVALID, "the server refuses the token of a page");
+		return error_set(
+			err, PENSTOCK_E_INVALID, "the server rejects the token of the next page");
 	return r < 0 ? r
 		     : mlflow_read_history(
 			       buf_str(&talk->reply), talk->reply.len, fn, cookie, next, err);

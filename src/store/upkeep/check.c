@@ -188,11 +188,11 @@ static int survey_bodies(struct survey *s, struct penstock_error *err)
 		int64_t id = sqlite3_column_int64(st, 0), uses = sqlite3_column_int64(st, 1);
 
 		if (uses) {
-			found(s, UPKEEP_ROW, false, "%" PRId64 " objects use body %" PRId64, uses,
-				id);
+			found(s, UPKEEP_ROW, false,
+				"%" PRId64 " objects use the small body %" PRId64, uses, id);
 			continue;
 		}
-		found(s, UPKEEP_SURPLUS, true, "no object uses body %" PRId64, id);
+		found(s, UPKEEP_SURPLUS, true, "no object uses the small body %" PRId64, id);
 		if (fix(s, &(struct survey_fix){.kind = FIX_BODY, .id = (uint64_t)id}, err) < 0)
 			return -(int)err->code;
 	}
@@ -250,7 +250,8 @@ static int survey_blob(struct survey *s, const struct survey_file *file, size_t 
 	s->report->files++;
 	if (!uses) {
 		/* A row with an invalid layout may need the file, and its seal. */
-		found(s, UPKEEP_REFERENCES, !s->blind, "no object%s uses %s, which has a row",
+		found(s, UPKEEP_REFERENCES, !s->blind,
+			"no object%s uses %s, which has a row in the database",
 			s->blind ? " with a valid layout" : "", path);
 		return s->blind ? 0
 				: fix(s, &(struct survey_fix){.kind = FIX_UNUSED, .id = id}, err);
@@ -269,8 +270,9 @@ static int survey_blob(struct survey *s, const struct survey_file *file, size_t 
 	}
 	if (refs == (int64_t)uses || (s->blind && refs > (int64_t)uses))
 		return 0;
-	found(s, UPKEEP_REFERENCES, true, "%s has %zu references, but its row has %" PRId64, path,
-		uses, refs);
+	found(s, UPKEEP_REFERENCES, true,
+		"%s has %zu references, but its row in the database counts %" PRId64, path, uses,
+		refs);
 	return fix(s, &(struct survey_fix){.kind = FIX_REFS, .id = id, .refs = uses}, err);
 }
 
@@ -300,10 +302,10 @@ static int survey_unknown_blob(struct survey *s, const struct survey_use *use, s
 		add.size = 0;
 	}
 	if (lack) {
-		found(s, UPKEEP_MISSING, false, "%s %s and has no row", path, lack);
+		found(s, UPKEEP_MISSING, false, "%s %s and has no row in the database", path, lack);
 		return add_bad(s, use->blob, add.size, err);
 	}
-	found(s, UPKEEP_REFERENCES, true, "%s has no row", path);
+	found(s, UPKEEP_REFERENCES, true, "%s has no row in the database", path);
 	return fix(s, &add, err);
 }
 
@@ -454,7 +456,8 @@ static int survey_dir(struct survey *s, unsigned number, struct penstock_error *
 		if (has_row(s, id) || is_used(s, id))
 			continue;
 		blob_path(id, expected);
-		found(s, UPKEEP_SURPLUS, true, "neither an object nor a row names %s", expected);
+		found(s, UPKEEP_SURPLUS, true,
+			"neither an object nor a row of the database names %s", expected);
 		if (fix(s, &(struct survey_fix){.kind = FIX_SURPLUS, .id = id}, err) < 0)
 			return -(int)err->code;
 	}

@@ -323,7 +323,7 @@ static void an_owner_that_cannot_be_executed_is_reported(void **state)
 				 &err),
 		-PENSTOCK_E_UNAVAILABLE);
 
-	assert_non_null(strstr(err.message, "owner of the store"));
+	assert_non_null(strstr(err.message, "cannot execute 'penstock serve'"));
 }
 
 /* A key pair from the environment is used unchanged; half of a pair is refused. */
