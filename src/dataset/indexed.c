@@ -198,7 +198,7 @@ static int use_records(
 	if (r < 0)
 		return r;
 	if (n != index->parts[i + 1].first - shard->first)
-		return does_not_fit(set, "a shard has another number of records", err);
+		return does_not_fit(set, "it declares a wrong number of records for a shard", err);
 	shard->format = &shard->records.format;
 	set->sample_size = shard->records.size;
 	return 0;

@@ -33,7 +33,7 @@ const char *pil_field(struct format_field *field)
 	size_t mode_len, size;
 
 	if (field->size < 12 || get_le32(p + 8) > field->size - 12)
-		return "an image ends before its pixels";
+		return "an image ends within its header";
 	mode_len = get_le32(p + 8);
 	field->mode = (const char *)p + 12;
 	field->mode_len = mode_len;
@@ -63,12 +63,12 @@ const char *images_list(
 	size_t rest, count;
 
 	if (whole->size < skip + 4)
-		return "a list ends before its length";
+		return "a list ends within its length field";
 	count = get_le32(p + skip);
 	p += skip + 4;
 	rest = whole->size - skip - 4;
 	if (count > rest / 4)
-		return "a list ends before its sizes";
+		return "a list ends within the table of its sizes";
 	if (count > LIMIT_FORMAT_FIELDS - out->n)
 		return "a list has too many values";
 	rest -= 4 * count;

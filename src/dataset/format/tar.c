@@ -211,7 +211,7 @@ static int split(const struct format *f, const struct format_piece *piece,
 			continue;
 		if (key_len && (len != key_len || memcmp(key, walk.name, len) != 0))
 			return shard_error(err, PENSTOCK_E_CORRUPT, piece->shard, walk.start,
-				"members of two samples are in the range of one");
+				"the range of the sample has a member of another sample");
 		memcpy(key, walk.name, len);
 		key_len = len;
 		r = add_field(out, piece, &walk, ext, err);

@@ -10,7 +10,7 @@ static int check(const struct deal_options *o, struct penstock_error *err)
 {
 	if (o->n > LIMIT_DATASET_SAMPLES)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot deal %" PRIu64 " samples: the limit is %" PRIu64, o->n,
+			"cannot distribute %" PRIu64 " samples: the limit is %" PRIu64, o->n,
 			LIMIT_DATASET_SAMPLES);
 	if (o->start > o->n)
 		return error_set(err, PENSTOCK_E_INVALID,
@@ -18,16 +18,16 @@ static int check(const struct deal_options *o, struct penstock_error *err)
 			o->n);
 	if (o->ranks == 0 || o->ranks > LIMIT_DATASET_RANKS || o->rank >= o->ranks)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot deal samples to rank %" PRIu32 " of %" PRIu32
+			"cannot distribute samples to rank %" PRIu32 " of %" PRIu32
 			"; use a rank below the number of ranks, which is at most %d",
 			o->rank, o->ranks, LIMIT_DATASET_RANKS);
 	if (o->batch == 0 || o->batch > LIMIT_DATASET_BATCH)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot deal batches of %" PRIu32 " samples; use 1 to %d", o->batch,
+			"cannot distribute batches of %" PRIu32 " samples; use 1 to %d", o->batch,
 			LIMIT_DATASET_BATCH);
 	if (o->workers > LIMIT_DATASET_WORKERS || o->worker >= (o->workers ? o->workers : 1))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot deal batches to worker %" PRIu32 " of %" PRIu32
+			"cannot distribute batches to worker %" PRIu32 " of %" PRIu32
 			"; use a worker below the number of workers, which is at most %d",
 			o->worker, o->workers, LIMIT_DATASET_WORKERS);
 	return 0;

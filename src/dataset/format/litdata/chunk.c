@@ -86,7 +86,7 @@ static const char *array(const struct litdata_field *f, struct format_field *fie
 	size_t size;
 
 	if (field->size < 8)
-		return "an array ends before its shape";
+		return "an array ends within its header";
 	field->dtype = dtype_of(tensor, get(p));
 	if (field->dtype == DTYPE_NONE)
 		return "unknown type of an array";
@@ -94,7 +94,7 @@ static const char *array(const struct litdata_field *f, struct format_field *fie
 	if (field->ndim > LIMIT_FORMAT_DIMS)
 		return "too many dimensions of an array";
 	if (field->size < 8 + 4 * (size_t)field->ndim)
-		return "an array ends before its shape";
+		return "an array ends within its header";
 	for (unsigned i = 0; i < field->ndim; i++)
 		field->dims[i] = get(p + 8 + (size_t)4 * i);
 	field->type = field->ndim ? FORMAT_ARRAY : FORMAT_NUMBER;
@@ -161,7 +161,8 @@ static int split(const struct format *f, const struct format_piece *piece,
 	fields_begin(out);
 	if (piece->size < 4 * fields->n)
 		return shard_error(err, PENSTOCK_E_CORRUPT, piece->shard, piece->offset,
-			"an item of %zu bytes ends before its fields", piece->size);
+			"an item of %zu bytes is too short for the sizes of its fields",
+			piece->size);
 	rest = piece->size - 4 * fields->n;
 	for (size_t i = 0; r == 0 && i < fields->n; i++) {
 		const struct litdata_field *item = &fields->items[i];

@@ -131,7 +131,8 @@ static int split(const struct format *f, const struct format_piece *piece,
 		head += columns->items[i].size ? 0 : 4;
 	if (head > piece->size)
 		return shard_error(err, PENSTOCK_E_CORRUPT, piece->shard, piece->offset,
-			"a sample of %zu bytes ends before its columns", piece->size);
+			"a sample of %zu bytes is too short for the sizes of its columns",
+			piece->size);
 	rest = piece->size - head;
 	for (size_t i = 0; r == 0 && i < columns->n; i++) {
 		const struct mds_column *c = &columns->items[i];
