@@ -403,7 +403,7 @@ const char *dialect_json(struct reader *rd, const struct node *node)
 
 	json_add_tree(&out, node, NULL, true, json_scalar);
 	if (out.failure == BUF_OVER_LIMIT)
-		reader_error(rd, &node->at, "this is longer than %zu bytes as JSON",
+		reader_error(rd, &node->at, "this value is longer than %zu bytes as JSON",
 			(size_t)LIMIT_STRING);
 	else if (buf_failed(&out))
 		rd->arena->no_memory = true;

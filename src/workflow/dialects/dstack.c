@@ -103,7 +103,7 @@ static const struct schema_key workflow_keys[] = {
 	{"deps", .kinds = KEY_TEXTS | KEY_LIST, .below = &schema_dep},
 	{"depends-on", .kinds = KEY_TEXTS | KEY_MAP, .below = &schema_depends},
 	{"template", .kinds = KEY_ANY, .refused = "templates are not merged; write the template's keys into the workflow"},
-	{"type", .kinds = KEY_ANY, .refused = "this is a file of current dstack; penstock reads the files of 2022"},
+	{"type", .kinds = KEY_ANY, .refused = "of current dstack, penstock runs only `type: task`, at the top level of a file"},
 };
 static const struct schema schema_workflow = {SCHEMA(NULL, "a workflow", workflow_keys)};
 

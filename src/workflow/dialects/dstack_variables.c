@@ -172,7 +172,7 @@ static void expand_text(struct variables *v, struct node *node)
 		v->rd->arena->no_memory = true;
 	if (out.failure == BUF_OVER_LIMIT) {
 		reader_error(v->rd, &node->at,
-			"with its variables expanded this is longer than %zu bytes",
+			"with its variables expanded this text is longer than %zu bytes",
 			(size_t)LIMIT_STRING);
 		v->good = false;
 		v->unknown = true;

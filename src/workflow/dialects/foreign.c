@@ -5,7 +5,7 @@
 #include "base/str.h"
 #include "workflow/dialects/dialect.h"
 
-#define OTHER "penstock does not run it; a workflow has `steps`, see penstock-workflow(5)"
+#define OTHER "penstock does not run it; a penstock workflow has `steps`, see penstock-workflow(5)"
 
 /* Formats of maps, by keys that the map must have. The first match is used. */
 static const struct {

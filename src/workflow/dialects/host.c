@@ -70,7 +70,7 @@ static int note_step(void *cookie, const struct workflow_step *step)
 			buf_printf(&list, "%s`%s`", list.len ? ", " : "", changes[i]);
 	}
 	if (list.len)
-		note(h, step, "'%s' calls %s on this machine, which stays changed", step->label,
+		note(h, step, "'%s' calls %s, which changes this machine permanently", step->label,
 			buf_str(&list));
 	return 0;
 }

@@ -74,12 +74,13 @@ static void *fail_value(struct json *j, const char *expected)
 				? "the value ends in the middle; a `}` or `]` is missing"
 				: "the file ends in the middle of the workflow; a `}` is missing");
 	if (starts(j, "//") || starts(j, "/*") || c == '#')
-		return fail_at(
-			j, j->p, "JSON has no comments; remove it, or write the workflow as YAML");
+		return fail_at(j, j->p,
+			"JSON has no comments; remove this one, or write the workflow as YAML");
 	if (c == '\'')
-		return fail_at(j, j->p, "JSON texts are in double quotes");
+		return fail_at(j, j->p, "JSON strings are in double quotes");
 	if (starts(j, "\xe2\x80\x9c") || starts(j, "\xe2\x80\x9d"))
-		return fail_at(j, j->p, "this is a typographic quote; JSON texts are in \" quotes");
+		return fail_at(
+			j, j->p, "this is a typographic quote; JSON strings are in \" quotes");
 	return source_fail(j->from, place_at(j, j->p),
 		"%s expected (a file that begins with `{` is read as JSON)", expected);
 }
@@ -165,7 +166,7 @@ static const char *read_text(struct json *j)
 			return fail_at(j, start,
 				"the text that begins here has no closing `\"` on its line");
 		if (*here == '\t')
-			return fail_at(j, here, "a tab in a text must be written \\t");
+			return fail_at(j, here, "a tab in a string must be written \\t");
 		j->p++;
 		if (*here == '\\') {
 			const char *wrong = read_escape(j, &text);

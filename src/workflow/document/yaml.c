@@ -151,7 +151,7 @@ static struct node *read_alias(struct yaml *y, const yaml_event_t *event)
 		return copy;
 	}
 	return source_fail(y->from, place_of(y, &event->start_mark),
-		"there is no anchor &%s before it", quote(name));
+		"there is no anchor &%s before this alias", quote(name));
 }
 
 /* Returns true if there is no tag, or a tag of the core schema; sets `quoted` for text. */

@@ -147,8 +147,8 @@ static const struct schema_key launch_keys[] = {
 		.says = "the name for `dependsOn`; case does not matter"},
 	{"signalOnParentStepExit", NUMBER(workflow_step, launch.signal, 0, MAX_SIGNAL),
 		.flags = KEY_SHOWN, .preset = 15,
-		.says = "the signal that its steps get if they still run when the scope of the "
-			"launch ends; 0: no signal"},
+		.says = "the signal that the steps of the launch get if they still run when its "
+			"scope ends; 0: no signal"},
 	{"steps", STEPS(steps.items, steps.n, "the steps to launch, one after the other"),
 		.flags = KEY_SHOWN | KEY_OWN, .otherwise = "required"},
 };

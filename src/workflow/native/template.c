@@ -358,7 +358,7 @@ static struct value field(struct template *t, const struct value *v, const char 
 	if (v->kind == VALUE_NIL)
 		return nil();
 	if (v->kind != VALUE_NODE || v->node->kind != NODE_MAP)
-		return fail(t, "this has no field", name, len);
+		return fail(t, "this value has no field", name, len);
 	if (v->node == node_get(t->context->job, "resources")) {
 		if (len == 4 && strncasecmp(name, "gpus", len) == 0)
 			return value_number(res->gpus.value);
