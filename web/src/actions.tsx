@@ -65,13 +65,13 @@ function Explanation({
     return (
       <p>
         Remaining processes of the run are ended. <code>penstock watch</code> no longer continues
-        it; <code>penstock resume</code> does.
+        the run; <code>penstock resume</code> does.
       </p>
     );
   return (
     <p>
       The steps get SIGTERM and have {grace} s to end. Then the rest of the output is uploaded.{" "}
-      <code>penstock resume</code> continues it.
+      <code>penstock resume</code> continues the run.
     </p>
   );
 }

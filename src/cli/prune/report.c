@@ -42,7 +42,10 @@ bool prune_takes(struct pruning *p, struct prune_item *item)
 	grid_add(&p->grid, size);
 	grid_add(&p->grid, show_time(item->used_ns, used));
 	item->cell = p->grid.cells.n;
-	grid_add(&p->grid, stays ? stays : item->only_copy ? "only copy: removed" : "");
+	grid_add(&p->grid, stays	      ? stays
+			   : !item->only_copy ? ""
+			   : p->dry_run	      ? "only copy: would be removed"
+					      : "only copy: removed");
 	grid_add(&p->grid, item->what);
 	return !stays && !p->dry_run;
 }
