@@ -1,4 +1,4 @@
-"""Measures how long a training waits for an asynchronous save of 1 GB, and how long the interpreter pauses meanwhile.
+"""Measures how long a training run waits for an asynchronous save of 1 GB, and how long the interpreter pauses meanwhile.
 
 The peers write the same state to the same directory: torch.save with an fsync, directly and on a separate thread, and
 torch.distributed.checkpoint. The latter has an asynchronous save in torch 2.2 and later, which Debian 12 does not have: if
@@ -128,7 +128,7 @@ def settle_disk():
 
 
 def waits(size):
-    """Returns torch's version and the medians of the times that a training waits: for a memory copy, penstock, torch.save,
+    """Returns torch's version and the medians of the times that a training run waits: for a memory copy, penstock, torch.save,
     torch.distributed.checkpoint, its asynchronous save, and its asynchronous save through penstock.dcp. If this torch has
     no asynchronous save, None replaces the last two.
     """

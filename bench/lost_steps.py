@@ -1,4 +1,4 @@
-"""Counts the steps that a training has to repeat after a preemption at a random moment, each time on a new machine.
+"""Counts the steps that a training run has to repeat after a preemption at a random moment, each time on a new machine.
 
 In half of the preemptions the save fits into the grace period, and no step may be lost. In the other half the training is killed
 before it has saved, and only steps after its last commit may be lost.

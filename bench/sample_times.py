@@ -1,4 +1,4 @@
-"""Measures how long a training waits for its data, and the memory of the loader's processes.
+"""Measures how long a training run waits for its data, and the memory of the loader's processes.
 
 Measures the wait for the first batch, after a resume, within an epoch, and while a request hangs. The data sets have an index
 made by `penstock dataset index`. The store is on the same machine, and the connections are TCP.

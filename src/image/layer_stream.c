@@ -12,7 +12,8 @@
 
 /* Largest window that a frame may use, as with `zstd --long=27`. */
 #define ZSTD_WINDOW_LOG 27
-/* Bytes that the gzip decoder may hold and return at the end of a member. */
+/* Bytes of the previous input that are kept: at the end of a member the gzip decoder may give back
+ * input that it has read too far. */
 #define GZIP_HISTORY 16
 
 int layer_stream_init(

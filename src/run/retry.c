@@ -148,8 +148,8 @@ static int wait_for_other(struct run *run, const char *id, struct penstock_error
 		free_times = lives ? 0 : free_times + 1;
 		if (free_times == OTHERS_FREE)
 			return error_set(err, PENSTOCK_E_NOT_FOUND,
-				"cannot use the output of run '%s': it has not succeeded (it is "
-				"%s); start it first with 'penstock run'",
+				"cannot use the output of run '%s': its state is %s, not "
+				"succeeded; start it first with 'penstock run'",
 				other.name ? other.name : id, run_state_name(other.last.state));
 		if (interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
 			return error_set(err, PENSTOCK_E_CANCELLED,

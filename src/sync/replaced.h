@@ -59,8 +59,9 @@ struct replaced_bound {
 };
 
 /* Replaces the content of `key` with the key of copy `n` (from 1) of `there`, the object of the
- * file `path`. The metadata of `there` shows the origin. Fails with PENSTOCK_E_LIMIT if the key is
- * longer than S3 allows. */
+ * file `path`. Needs the metadata of `there`: the name of the copy shows if a run published the
+ * object. If the key would be longer than S3 allows, it ends with a hash of the path; fails with
+ * PENSTOCK_E_LIMIT if even that key is too long. */
 int replaced_key(const char *state, const char *path, const struct object_info *there, unsigned n,
 	struct buf *key, struct penstock_error *err);
 /* Returns the path of the file that a copy belongs to, or NULL if the path was too long for a key.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs one training with input and output in the embedded store, kills it and resumes it. The
+# Runs one training program with input and output in the embedded store, kills it and resumes it. The
 # archive, the store and its client use all libraries that the program loads at the first call:
 # libarchive, libmicrohttpd and libcurl.
 set -eu

@@ -394,7 +394,7 @@ def test_an_epoch_that_was_resumed_and_left_starts_where_it_was_resumed(numbers)
     left = next(iter(loader)).tolist()
 
     assert left == expected[2] and loader.state_dict()["delivered"] == 30
-    loader.set_epoch(0)  # a training calls this before every epoch
+    loader.set_epoch(0)  # a training program calls this before every epoch
     assert listed(loader) == expected[2:] and len(listed(loader)) == 5
 
 
@@ -549,7 +549,7 @@ def test_a_function_that_raises_leaves_the_loader_as_it_was(numbers, name, count
         for batch in torches:
             got.append(batch)
 
-    # The failed batch does not count as delivered: a training that resumes gets it.
+    # The failed batch does not count as delivered: a training run that resumes gets it.
     assert len(got) == 2 and loader.state_dict()["delivered"] == 20 and loader.epoch == 0
     broken[0] = False
     assert len(list(loader.dataloader(num_workers=count))) == 5 and loader.epoch == 1

@@ -1,4 +1,4 @@
-"""The functions with which a training sees preemption notices, deadlines and requests to save."""
+"""The functions that tell a training program about preemption notices, deadlines and requests to save."""
 import json
 import time
 

@@ -12,12 +12,13 @@
  *		return -err->code;
  *	printf("%zu shards\n", index.list.n);
  *
- * The file is a header and tables, little endian, which are used in place: reading a million shards
- * verifies one checksum and every number, and copies nothing. index_read() fails with
- * PENSTOCK_E_CORRUPT if the file is damaged, and with PENSTOCK_E_UNSUPPORTED if another version of
- * penstock wrote the file. After index_read() has succeeded, the names are sorted, no name of a
- * file leads out of the directory, and each sample lies within its shard. The samples of formats
- * with records are not checked, because only the format knows their sizes.
+ * The file is a header and tables, little endian, which are used in place: index_read() verifies
+ * one checksum and every number, and copies no table, even if a million shards are listed. It
+ * fails with PENSTOCK_E_CORRUPT if the file is damaged, and with PENSTOCK_E_UNSUPPORTED if the
+ * file has another version of the format (INDEX_VERSION). After index_read() has succeeded, the
+ * names are sorted, no name of a file leads out of the directory, and each sample lies within its
+ * shard. The samples of formats with records are not checked, because only the format knows their
+ * sizes.
  */
 #ifndef DATASET_INDEX_INDEX_H
 #define DATASET_INDEX_INDEX_H

@@ -442,7 +442,7 @@ static void unpause(struct http_engine *engine)
 		call->paused = false;
 		call->window_ms = clock_monotonic_ms();
 		call->silent_ms = call->window_ms;
-		/* Within this call, libcurl delivers the data that it has held back. */
+		/* Within curl_easy_pause(), libcurl delivers the data that it has held back. */
 		curl_easy_pause(call->handle->curl, CURLPAUSE_CONT);
 	}
 }

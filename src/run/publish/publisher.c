@@ -177,7 +177,7 @@ int publisher_start(struct publisher *p, struct penstock_error *err)
 		if (r < 0)
 			return error_prefix(err, "cannot restore the output of the last attempt");
 		run_say(&p->attempt->voice, RUN_EVENT_MESSAGE,
-			"restored the output: %" PRIu64 " kept, %" PRIu64 " fetched",
+			"restored the output: %" PRIu64 " files kept, %" PRIu64 " fetched",
 			all.restored.files_kept, all.restored.files_fetched);
 	}
 	unlink(layout->superseded);

@@ -11,9 +11,9 @@ struct request;
 struct store_bucket;
 struct store_object;
 
-/* Return the owner as replies name it. `number` may be "", which is ACCOUNT_FIRST. The texts of an
- * account in the directory live as long as the server; for an unknown account the id is "" and the
- * name is `number` itself. */
+/* Return the owner's id and name for replies. `number` may be "", which is ACCOUNT_FIRST. The
+ * strings live as long as the server if the account is in the directory of accounts
+ * (directory.h). For an unknown account the id is "" and the name is `number` itself. */
 struct s3_owner owner_of_account(struct request *req, const char *number);
 struct s3_owner owner_of_bucket(struct request *req, const struct store_bucket *bucket);
 /* Returns the number of the account that made the object or upload with these stored headers. */
@@ -21,7 +21,7 @@ const char *owner_number(const char *headers, size_t len);
 struct s3_owner owner_of_object(struct request *req, const struct store_object *object);
 /* Like owner_of_object(), for the stored headers of an object or an upload. */
 struct s3_owner owner_of_headers(struct request *req, const char *headers, size_t len);
-/* Gets the request's bucket and its owner, whose texts may be in `bucket`. Sets the reply and
+/* Gets the request's bucket and its owner, whose strings may be in `bucket`. Sets the reply and
  * returns false on failure. */
 bool owner_of_request_bucket(
 	struct request *req, struct store_bucket *bucket, struct s3_owner *out);

@@ -312,7 +312,7 @@ void op_delete_object(struct request *req)
 		reply_header(req, "x-amz-delete-marker", "true");
 }
 
-/* Returns true if the sender may delete a key of a list. */
+/* Returns true if the sender may delete `item`, an entry of a DeleteObjects request. */
 static bool may_delete(struct request *req, const struct s3_delete_item *item)
 {
 	const struct access_subject subject = {
@@ -367,7 +367,8 @@ static void delete_outcome(const struct s3_delete_item *item, const struct store
 	result->n++;
 }
 
-/* Adds the deletion of a key of a list to `out`. Sets the reply and returns false on failure. */
+/* Adds the deletion of an entry of a DeleteObjects request to `out`. Sets the reply and returns
+ * false on failure. */
 static bool add_deletion(struct request *req, const struct s3_delete_item *item,
 	const struct store_origin *origin, struct store_delete *out)
 {

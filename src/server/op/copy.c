@@ -387,9 +387,10 @@ static bool copy_bytes(struct request *req, const struct source *from, struct st
 	return sse_etag(req, req->body.etag, &err) == 0 || reply_failure(req, &err);
 }
 
-/* Calls `attempt` until it returns true, because it has set the reply or needs a slot. `attempt`
- * returns false if the source was replaced in the meantime. Access is checked before each attempt,
- * because the sender may have no right to read the new source. */
+/* Calls `attempt` up to COPY_TRIES times, until it returns true. `attempt` returns true if it has
+ * set the reply or the copy needs a slot, and false if the source was replaced in the meantime.
+ * Access is checked before each attempt, because the sender may have no right to read the new
+ * source. */
 static void copy_with(
 	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {

@@ -429,7 +429,7 @@ int list_sorter_next(struct list_sorter *s, struct list_record *record, struct p
 	return 1;
 }
 
-/* The extra bytes of an entry, up to the end of its ETag. */
+/* The `extra` bytes of a record. Bytes of `etag` after its NUL are not stored. */
 struct kept {
 	uint64_t size;
 	int64_t mtime_ns;

@@ -70,7 +70,7 @@ static void test_keeps_what_determined_documents(void **state)
 			documented, ARRAY_SIZE(documented), table[i].kept);
 }
 
-/* No policy deletes the newest checkpoint, from which a training resumes. */
+/* No policy deletes the newest checkpoint, from which a training run resumes. */
 static void test_keeps_the_newest_of_all(void **state)
 {
 	(void)state;
