@@ -102,9 +102,9 @@ int fs_remove_tree(const char *path, struct penstock_error *err);
  * `shown`. */
 int fs_remove_tree_at(int parent, const char *name, const char *shown, struct penstock_error *err);
 
-/* Locks the whole file, which must be open for writing, exclusively until the descriptor and every
- * copy of it are closed. Returns 1 if the lock is held through another open() of the file, even one
- * of this process. Returns -1 with errno. */
+/* Takes an exclusive lock on the whole file, which must be open for writing. The lock ends with
+ * fs_unlock(), or when the descriptor and all copies of it are closed. Returns 1 if another open()
+ * of the file, even in this process, holds a lock. Returns -1 with errno on failure. */
 int fs_lock(int fd);
 /* Releases the lock for all copies of the descriptor, such as those of forked children. */
 void fs_unlock(int fd);

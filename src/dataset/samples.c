@@ -196,8 +196,8 @@ static int split_decoded(const struct dataset *set, uint64_t id, const char *dat
 	if (size < pixels)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot split sample %" PRIu64
-			" of '%s': %zu bytes are less than its image",
-			id, source_url(set->source), size);
+			" of '%s': it has %zu bytes, but its decoded image needs %zu",
+			id, source_url(set->source), size, pixels);
 	r = dataset_split_stored(set, id, data + pixels, size - pixels, out, err);
 	if (r < 0)
 		return r;

@@ -85,7 +85,7 @@ static bool copy_reported(struct reported *to, const struct follow *f)
 	       (model_copy_name(&to->failed, &f->failed) && str_copy(&to->why, f->why));
 }
 
-/* Writes this replica's entry if it has changed or is old, and while the replica rolls. */
+/* Writes this replica's entry if it has changed or is old, and also during a rollout. */
 static int write_entry(struct follower *w, bool rolls, struct penstock_error *err)
 {
 	_cleanup_(reported_release) struct reported now = {0};

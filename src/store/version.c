@@ -177,7 +177,7 @@ int version_make_room(struct store *store, const struct txn *txn, int64_t bucket
 	return db_exec(store->writer, SQL_VERSION_KEEP, "ik", bucket, key);
 }
 
-/* Sets *found if the statement has a row for a version of that time. */
+/* Sets *found to true if the statement has a row for the key and `modified_ns`, else to false. */
 static int has_version(struct store *store, enum db_sql sql, int64_t bucket, const char *key,
 	int64_t modified_ns, bool *found)
 {

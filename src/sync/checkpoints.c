@@ -1,5 +1,6 @@
 /*
- * Checkpoints: decides if a commit may be published, and answers the queries of the retention.
+ * Decides if the commit of a checkpoint may be published, and finds, verifies and deletes the files
+ * of old checkpoints.
  */
 #include <string.h>
 #include <sys/stat.h>

@@ -204,10 +204,10 @@ void object_remember(struct object_ref at, const char *etag, int fd, uint64_t si
 
 /*
  * Sends the bytes of `fd` (a pipe, a socket, any descriptor) until end of file; their number is
- * unknown. Parts are held until they are sent: up to `parallel` of 8 MiB in memory (within
- * LIMIT_STREAM_MEMORY). Beyond 8 GB parts grow, so that 10,000 suffice for any object, and are held
- * in unlinked files in TMPDIR. `cancel` is also checked every 50 ms while no input arrives.
- * still_valid() is called before the object becomes visible.
+ * unknown. Up to `parallel` parts of 8 MiB are held in memory until they are sent (within
+ * LIMIT_STREAM_MEMORY). After the first 8 GB of the stream the parts are larger, so that 10,000
+ * suffice for any object, and are held in unlinked files in TMPDIR. `cancel` is also checked every
+ * 50 ms while no input arrives. still_valid() is called before the object becomes visible.
  */
 int object_put_stream(struct object_ref at, int fd, const struct object_put_options *options,
 	struct object_info *info, struct penstock_error *err);
@@ -247,11 +247,12 @@ int object_get_file(struct object_ref at, const char *path,
 	struct penstock_error *err);
 
 /*
- * Passes the object to `fn` in order, piece by piece, on the calling thread, while the next pieces
- * are fetched (at most `parallel` of LIMIT_STREAM_RANGE bytes are held). A negative code from `fn`
- * ends the call with that error. The store's checksum of the whole object is verified at the end,
- * and the checksum of a part before the part's last piece is passed on, so PENSTOCK_E_CORRUPT may
- * come after damaged bytes. Fails with PENSTOCK_E_CHANGED if the object was replaced meanwhile.
+ * Passes the object to `fn` in order, piece by piece, on the calling thread, while the next
+ * pieces are fetched (at most `parallel` pieces of LIMIT_STREAM_RANGE bytes are held). A negative
+ * code from `fn` ends the call with that error. The store's checksum of the whole object is
+ * verified at the end. Without it, the checksum of each part is verified before the last piece of
+ * the part is passed on. So `fn` may get damaged bytes before the call fails with
+ * PENSTOCK_E_CORRUPT. Fails with PENSTOCK_E_CHANGED if the object was replaced meanwhile.
  */
 typedef int (*object_stream_fn)(
 	void *cookie, const void *data, size_t len, struct penstock_error *err);

@@ -558,7 +558,8 @@ const struct command command_run = {
 		{0, "name", "NAME", "Name of the run; another name is another run"},
 		{'w', "workflow", "NAME",
 			"Workflow to run, if a dstack or SkyPilot file has several"},
-		{'c', "context", "DIR", "Directory whose copy the steps start in"}, KEEP_CONTEXT,
+		{'c', "context", "DIR", "Directory to copy; the steps start in the copy"},
+		KEEP_CONTEXT,
 		{0, "image", "IMAGE",
 			"Container image for the steps of another runner's file, in place of its own"},
 		{0, "replace", NULL, "Continue the run of this name with this file instead"},
@@ -566,8 +567,7 @@ const struct command command_run = {
 			"Notes on the workflow are errors: nothing in it is guessed or left out"},
 		{0, "wait", NULL, "Wait for the end; the default without --detach"},
 		{'s', "set", "PATH=VALUE",
-			"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "
-			"it"},
+			"Replace a field of the workflow, like resources.gpusPerTask=0; null removes it"},
 		{'e', "env", "KEY=VALUE", "Add a variable to the environment of the steps"},
 		CLUSTER_OPTIONS),
 	.examples = EXAMPLES(

@@ -82,9 +82,9 @@ void publisher_report_store(struct publisher *p, const struct sync_status *statu
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err);
 int publisher_flush_http(struct publisher *p, struct penstock_error *err);
 /*
- * A thread sets interrupts.cancel when the machine is about to end, so that nothing waits for a
- * store longer than the machine stays: first early enough to leave time for the last writes of the
- * run, then, after publisher_watch_last_words(), at the very end.
+ * publisher_watch_time() starts a thread that sets interrupts.cancel before the machine ends, so
+ * that no request outlasts the machine: at first when only the time for the last writes of the run
+ * is left, and after publisher_watch_last_words() when the machine ends.
  */
 void publisher_watch_time(struct publisher *p);
 void publisher_watch_last_words(struct publisher *p);

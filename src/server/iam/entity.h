@@ -21,8 +21,8 @@ extern const struct entity_kind entity_user, entity_group, entity_role, entity_p
 
 /* Returns true for a valid name of at most `most` characters. */
 bool entity_is_name(const char *name, size_t most);
-/* Gets the path of a request, or "/" if the request has no path. Sets the reply and returns NULL on
- * failure. */
+/* Gets the IAM path in `parameter` ("Path" or "NewPath"), or "/" if the request lacks it. Sets the
+ * reply and returns NULL on failure. */
 const char *entity_path(struct query *q, const char *parameter);
 
 /* Returns the name of the record. Sets the reply and returns NULL on failure. */

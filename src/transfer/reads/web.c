@@ -81,8 +81,9 @@ static int take_version(
 
 	if (!version || strlen(version) >= sizeof(out->version))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"the server sends no ETag and no Last-Modified, so that a change would not "
-			"be noticed; fetch the file first with 'penstock cp'");
+			"the server sends no ETag or Last-Modified of less than %zu bytes, so a "
+			"change would go unnoticed; fetch the file first with 'penstock cp'",
+			sizeof(out->version));
 	memcpy(out->version, version, strlen(version) + 1);
 	return 0;
 }

@@ -82,12 +82,12 @@ static const char *explain(const struct yaml *y, const char *problem, size_t at)
 		       "check the indentation and the line before";
 	}
 	if (strstr(problem, "mapping values are not allowed"))
-		return "a plain text cannot contain `: `; put the text in quotes, or check the "
-		       "indentation";
+		return "a value without quotes cannot contain `: `; put the value in quotes, or check "
+		       "the indentation";
 	if (strstr(problem, "could not find expected ':'"))
 		return "a `:` is missing after this key, or the line before is incomplete";
 	if (strstr(problem, "cannot start any token"))
-		return "no plain text begins with this character; put the text in quotes";
+		return "no value without quotes begins with this character; put the value in quotes";
 	return NULL;
 }
 

@@ -247,7 +247,7 @@ def test_places_of_mounts_are_not_made_for_each_container(penstock, contained, w
 
 
 def test_a_container_may_little(penstock, contained):
-    # A container gets no new privileges and no devices, sees no other processes, sets nothing in the kernel, and has no setuid files of the image.
+    # A container gets no new privileges, sees no other processes, and cannot create devices, change settings of the kernel or mount file systems.
     path = contained("ps | grep -c '[s]h -c'; mknod /dev/x b 8 0 && echo device; grep -E '^(NoNewPrivs|CapEff)' /proc/self/status; "
                      "echo 1 > /proc/sys/kernel/sysrq && echo sysrq; mount -t tmpfs x /tmp && echo mounted; touch /dev/shm/x && echo shm")  # fmt: skip
 

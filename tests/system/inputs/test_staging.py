@@ -43,7 +43,8 @@ def workflow(path, command, **job):
 
 @pytest.fixture
 def staged(penstock, tmp_path):
-    """staged(**job) runs a workflow with these inputs; returns its Result and what its step saw: name to SHA-256 (and NAME:mode)."""
+    """staged(*options, **job) runs a workflow with these keys. It returns the Result, and the files that the step saw: NAME to SHA-256, and NAME:mode to
+    the mode; None if the step did not run."""
     script, seen = tmp_path / "list.py", tmp_path / "seen.json"
     script.write_text(LIST)
 

@@ -366,7 +366,7 @@ def test_a_change_under_a_condition_needs_the_right_to_read(store):
     several = f"<Delete>{item.format('k')}{item.format('none')}</Delete>".encode()
 
     def codes(*actions):
-        """Returns the codes for an existing object, and those for a missing object."""
+        """Returns the codes for each key, and the number of keys of a multi-delete that are denied. The object "none" is missing."""
         store.client.put_object(Bucket="own", Key="k", Body=b"x")
         iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*changes, *actions))
         found = {}

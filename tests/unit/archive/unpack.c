@@ -562,7 +562,7 @@ static void conflicts_are_found_before_anything_moves(void **state)
 	assert_nothing_unpacked(y);
 }
 
-/* With thousands of directories in random order, only some of them are open at a time. */
+/* The members alternate between many more directories than are kept open (MEMBERS_DIRS). */
 static void many_directories_unpack(void **state)
 {
 	enum { DIRS = 400, FILES = 3 };

@@ -217,7 +217,7 @@ static void assert_copied(const struct fixture *f, const char *name, const char 
 
 /* ---- tests ---- */
 
-/* A page that polls the metrics requests only the last points. */
+/* An update requests the last points, and the history of each metric with a new last point. */
 static void only_the_histories_that_changed_are_read(void **state)
 {
 	struct fixture *f = *state;
