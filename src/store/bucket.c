@@ -10,6 +10,7 @@
 struct bucket_txn {
 	struct txn txn;
 	const char *name;
+	int64_t id;
 	const struct store_new_bucket *new;
 	enum store_versioning versioning;
 };
@@ -18,7 +19,7 @@ static int apply_create(struct store *store, struct txn *txn)
 {
 	struct bucket_txn *t = (struct bucket_txn *)txn;
 	const struct store_new_bucket *new = t->new;
-	int64_t id = txn_bucket(store, txn, t->name);
+	int64_t id = txn_bucket(store, txn, t->name, 0);
 	int rc;
 
 	if (id < 0)
@@ -32,7 +33,7 @@ static int apply_create(struct store *store, struct txn *txn)
 	store->configs_changed = true;
 	if (rc || (!new->n_configs && !new->lock && !new->owner))
 		return rc;
-	id = txn_bucket(store, txn, t->name);
+	id = txn_bucket(store, txn, t->name, 0);
 	if (id < 0)
 		return (int)-id;
 	if (new->lock) {
@@ -68,7 +69,7 @@ enum store_status store_bucket_create(
 static int apply_versioning(struct store *store, struct txn *txn)
 {
 	struct bucket_txn *t = (struct bucket_txn *)txn;
-	int64_t id = txn_bucket(store, txn, t->name);
+	int64_t id = txn_bucket(store, txn, t->name, t->id);
 	struct store_lock lock;
 	bool locked;
 	int rc;
@@ -88,11 +89,13 @@ static int apply_versioning(struct store *store, struct txn *txn)
 	return db_exec(store->writer, SQL_BUCKET_SET_VERSIONING, "ii", id, (int64_t)t->versioning);
 }
 
-enum store_status store_bucket_set_versioning(struct store *store, const char *name,
+enum store_status store_bucket_set_versioning(struct store *store, const char *name, int64_t id,
 	enum store_versioning versioning, struct penstock_error *err)
 {
-	struct bucket_txn t = {
-		.txn = {.apply = apply_versioning}, .name = name, .versioning = versioning};
+	struct bucket_txn t = {.txn = {.apply = apply_versioning},
+		.name = name,
+		.id = id,
+		.versioning = versioning};
 
 	return txn_run(store, &t.txn, err);
 }
@@ -120,7 +123,7 @@ static int drop_uploads(struct store *store, struct txn *txn, int64_t bucket)
 static int apply_delete(struct store *store, struct txn *txn)
 {
 	struct bucket_txn *t = (struct bucket_txn *)txn;
-	int64_t id = txn_bucket(store, txn, t->name);
+	int64_t id = txn_bucket(store, txn, t->name, t->id);
 	_cleanup_reset_ sqlite3_stmt *used = NULL;
 	int rc;
 
@@ -145,9 +148,10 @@ static int apply_delete(struct store *store, struct txn *txn)
 }
 
 enum store_status store_bucket_delete(
-	struct store *store, const char *name, struct penstock_error *err)
+	struct store *store, const char *name, int64_t id, struct penstock_error *err)
 {
-	struct bucket_txn t = {.txn = {.apply = apply_delete, .frees = true}, .name = name};
+	struct bucket_txn t = {
+		.txn = {.apply = apply_delete, .frees = true}, .name = name, .id = id};
 
 	return txn_run(store, &t.txn, err);
 }
@@ -165,6 +169,7 @@ enum store_status store_bucket_get(
 	status = db_look_up(db, st, STORE_NO_SUCH_BUCKET, "look up a bucket", err);
 	if (status == STORE_OK && out) {
 		snprintf(out->name, sizeof(out->name), "%s", name);
+		out->id = sqlite3_column_int64(st, 0);
 		out->created_ns = sqlite3_column_int64(st, 1);
 		db_column_text(st, 2, out->region, sizeof(out->region));
 		out->versioning = (enum store_versioning)sqlite3_column_int(st, 3);
@@ -211,6 +216,7 @@ enum store_status store_bucket_list(
 struct config_txn {
 	struct txn txn;
 	const char *bucket, *name;
+	int64_t id;
 	const void *data;
 	size_t len;
 };
@@ -218,7 +224,7 @@ struct config_txn {
 static int apply_config(struct store *store, struct txn *txn)
 {
 	struct config_txn *t = (struct config_txn *)txn;
-	int64_t id = txn_bucket(store, txn, t->bucket);
+	int64_t id = txn_bucket(store, txn, t->bucket, t->id);
 
 	if (id <= 0)
 		return (int)-id;
@@ -228,11 +234,12 @@ static int apply_config(struct store *store, struct txn *txn)
 	return db_exec(store->writer, SQL_CONFIG_SET, "itb", id, t->name, t->data, t->len);
 }
 
-enum store_status store_config_set(struct store *store, const char *bucket, const char *name,
-	const void *data, size_t len, struct penstock_error *err)
+enum store_status store_config_set(struct store *store, const char *bucket, int64_t id,
+	const char *name, const void *data, size_t len, struct penstock_error *err)
 {
 	struct config_txn t = {.txn = {.apply = apply_config, .frees = !data},
 		.bucket = bucket,
+		.id = id,
 		.name = name,
 		.data = data,
 		.len = len};
@@ -369,13 +376,14 @@ enum store_status store_lock_get(
 struct lock_txn {
 	struct txn txn;
 	const char *bucket;
+	int64_t id;
 	const struct store_lock *lock;
 };
 
 static int apply_lock(struct store *store, struct txn *txn)
 {
 	const struct lock_txn *t = (const struct lock_txn *)txn;
-	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	int64_t bucket = txn_bucket(store, txn, t->bucket, t->id);
 
 	if (bucket <= 0)
 		return (int)-bucket;
@@ -385,10 +393,11 @@ static int apply_lock(struct store *store, struct txn *txn)
 	return 0;
 }
 
-enum store_status store_lock_set(struct store *store, const char *bucket,
+enum store_status store_lock_set(struct store *store, const char *bucket, int64_t id,
 	const struct store_lock *lock, struct penstock_error *err)
 {
-	struct lock_txn t = {.txn = {.apply = apply_lock}, .bucket = bucket, .lock = lock};
+	struct lock_txn t = {
+		.txn = {.apply = apply_lock}, .bucket = bucket, .id = id, .lock = lock};
 
 	return txn_run(store, &t.txn, err);
 }

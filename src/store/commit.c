@@ -177,18 +177,19 @@ int txn_drop_bytes(struct store *store, const struct old_object *old)
 				      : txn_unref_layout(store, old->layout.data, old->layout.len);
 }
 
-int64_t txn_bucket(struct store *store, struct txn *txn, const char *name)
+int64_t txn_bucket(struct store *store, struct txn *txn, const char *name, int64_t id)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_BUCKET_ID, "t", name);
 	int rc = db_step(store->writer, st);
 
-	if (rc == SQLITE_ROW) {
-		txn->versioning = (enum store_versioning)sqlite3_column_int(st, 1);
-		return sqlite3_column_int64(st, 0);
-	}
-	if (rc == SQLITE_DONE)
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		return -(rc & 0xff);
+	if (rc == SQLITE_DONE || (id && id != sqlite3_column_int64(st, 0))) {
 		txn->status = STORE_NO_SUCH_BUCKET;
-	return rc == SQLITE_DONE ? 0 : -(rc & 0xff);
+		return 0;
+	}
+	txn->versioning = (enum store_versioning)sqlite3_column_int(st, 1);
+	return sqlite3_column_int64(st, 0);
 }
 
 int txn_delete_upload(

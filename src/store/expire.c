@@ -211,7 +211,7 @@ static int expire_one(
 static int apply_expire(struct store *store, struct txn *txn)
 {
 	struct expire_txn *t = (struct expire_txn *)txn;
-	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	int64_t bucket = txn_bucket(store, txn, t->bucket, 0);
 	int rc = 0;
 
 	if (bucket <= 0)

@@ -138,9 +138,9 @@ void txn_touch_all(struct store *store, const char *bucket);
 int txn_ref_pieces(
 	struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n);
 int txn_unref_layout(struct store *store, const void *layout, size_t len);
-/* Returns the row id of a bucket; 0 with STORE_NO_SUCH_BUCKET in txn->status if it does not exist;
- * a negative SQLite code on error. */
-int64_t txn_bucket(struct store *store, struct txn *txn, const char *name);
+/* Returns the row id of a bucket. Returns 0 with STORE_NO_SUCH_BUCKET in txn->status if the bucket
+ * does not exist, or if `id` is neither 0 nor its row id; a negative SQLite code on error. */
+int64_t txn_bucket(struct store *store, struct txn *txn, const char *name, int64_t id);
 /* Removes an unfinished upload with its parts. */
 int txn_drop_upload(
 	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id);

@@ -23,6 +23,7 @@ void store_upload_release(struct store_upload *upload)
 struct upload_txn {
 	struct txn txn;
 	const char *bucket;
+	int64_t bucket_id;
 	const char *key;
 	const char *id;
 	const struct store_upload *in;
@@ -45,7 +46,7 @@ static int apply_create(struct store *store, struct txn *txn)
 	struct upload_txn *t = (struct upload_txn *)txn;
 	const struct store_checksum *ck = &t->in->checksum;
 	const bool has = ck->algorithm[0] != '\0';
-	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	int64_t bucket = txn_bucket(store, txn, t->bucket, t->bucket_id);
 	int64_t now;
 
 	if (bucket <= 0)
@@ -57,12 +58,13 @@ static int apply_create(struct store *store, struct txn *txn)
 		t->in->headers_len);
 }
 
-enum store_status store_upload_create(struct store *store, const char *bucket, const char *key,
-	const struct store_upload *in, char id[static STORE_UPLOAD_ID_SIZE],
+enum store_status store_upload_create(struct store *store, const char *bucket, int64_t bucket_id,
+	const char *key, const struct store_upload *in, char id[static STORE_UPLOAD_ID_SIZE],
 	struct penstock_error *err)
 {
 	struct upload_txn t = {.txn = {.apply = apply_create},
 		.bucket = bucket,
+		.bucket_id = bucket_id,
 		.key = key,
 		.in = in,
 		.new_id = id};
@@ -123,7 +125,7 @@ static int upload_has(struct store *store, struct txn *txn, int64_t bucket, cons
 static int apply_abort(struct store *store, struct txn *txn)
 {
 	struct upload_txn *t = (struct upload_txn *)txn;
-	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	int64_t bucket = txn_bucket(store, txn, t->bucket, t->bucket_id);
 	int rc;
 
 	if (bucket <= 0)
@@ -134,11 +136,12 @@ static int apply_abort(struct store *store, struct txn *txn)
 	return txn_drop_upload(store, bucket, t->key, strlen(t->key), t->id);
 }
 
-enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
-	const char *id, struct penstock_error *err)
+enum store_status store_upload_abort(struct store *store, const char *bucket, int64_t bucket_id,
+	const char *key, const char *id, struct penstock_error *err)
 {
 	struct upload_txn t = {.txn = {.apply = apply_abort, .frees = true},
 		.bucket = bucket,
+		.bucket_id = bucket_id,
 		.key = key,
 		.id = id};
 
@@ -326,7 +329,7 @@ static int apply_part(struct store *store, struct txn *txn)
 	const struct store_part_put *part = (const struct store_part_put *)put;
 	_cleanup_(buf_release) struct buf old = BUF_INIT(LIMIT_STORE_LAYOUT);
 	_cleanup_(buf_release) struct buf layout = BUF_INIT(LIMIT_STORE_LAYOUT);
-	int64_t bucket = txn_bucket(store, txn, put->bucket);
+	int64_t bucket = txn_bucket(store, txn, put->bucket, put->bucket_id);
 	uint64_t size = 0;
 	int rc;
 
@@ -584,7 +587,7 @@ static int apply_complete(struct store *store, struct txn *txn)
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
 	struct assembly a = {.pieces = BUF_INIT(LIMIT_STORE_LAYOUT)};
-	int64_t bucket = txn_bucket(store, txn, c->bucket);
+	int64_t bucket = txn_bucket(store, txn, c->bucket, c->bucket_id);
 	int rc;
 
 	if (bucket <= 0)

@@ -334,7 +334,7 @@ static int apply_put(struct store *store, struct txn *txn)
 		.headers = put->headers,
 		.headers_len = put->headers_len,
 		.layout = &layout};
-	int64_t bucket = txn_bucket(store, txn, put->bucket);
+	int64_t bucket = txn_bucket(store, txn, put->bucket, put->bucket_id);
 	int rc;
 
 	if (bucket <= 0)
@@ -425,6 +425,7 @@ enum store_status store_put(struct store *store, struct store_put *put, struct p
 struct delete_txn {
 	struct txn txn;
 	const char *bucket;
+	int64_t bucket_id;
 	struct store_delete *items;
 	size_t n;
 };
@@ -540,7 +541,7 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 static int apply_delete(struct store *store, struct txn *txn)
 {
 	struct delete_txn *t = (struct delete_txn *)txn;
-	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	int64_t bucket = txn_bucket(store, txn, t->bucket, t->bucket_id);
 	int rc = 0;
 
 	if (bucket <= 0)
@@ -551,11 +552,12 @@ static int apply_delete(struct store *store, struct txn *txn)
 	return rc;
 }
 
-enum store_status store_delete(struct store *store, const char *bucket, struct store_delete *items,
-	size_t n, struct penstock_error *err)
+enum store_status store_delete(struct store *store, const char *bucket, int64_t id,
+	struct store_delete *items, size_t n, struct penstock_error *err)
 {
 	struct delete_txn t = {.txn = {.apply = apply_delete, .frees = true},
 		.bucket = bucket,
+		.bucket_id = id,
 		.items = items,
 		.n = n};
 
@@ -592,7 +594,7 @@ int annotation_apply(struct store *store, struct txn *txn, const struct store_an
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_STORE_LAYOUT);
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STORE_LAYOUT);
-	int64_t bucket = txn_bucket(store, txn, a->bucket);
+	int64_t bucket = txn_bucket(store, txn, a->bucket, a->bucket_id);
 	int rc;
 
 	if (bucket <= 0)

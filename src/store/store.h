@@ -133,7 +133,11 @@ enum store_versioning {
 	STORE_SUSPENDED, /* changes make and replace the version "null"; other versions are kept */
 };
 
+/* A call that changes a bucket gets its name, and `id` of the bucket that the caller has checked or
+ * 0 for any bucket of the name. The result is STORE_NO_SUCH_BUCKET if the name now belongs to
+ * another bucket. */
 struct store_bucket {
+	int64_t id; /* not in lists; no other bucket gets the id later */
 	char name[64];
 	char region[STORE_REGION_SIZE]; /* as passed when the bucket was created, or "" */
 	char owner[STORE_OWNER_SIZE]; /* as passed when the bucket was created, or "" */
@@ -157,20 +161,20 @@ struct store_new_bucket {
 enum store_status store_bucket_add(
 	struct store *store, const struct store_new_bucket *bucket, struct penstock_error *err);
 enum store_status store_bucket_delete(
-	struct store *store, const char *name, struct penstock_error *err);
+	struct store *store, const char *name, int64_t id, struct penstock_error *err);
 enum store_status store_bucket_get(struct store *store, const char *name, struct store_bucket *out,
 	struct penstock_error *err);
 /* `versioning` is not STORE_UNVERSIONED. Returns STORE_BUCKET_STATE for STORE_SUSPENDED if the
  * bucket has Object Lock. */
-enum store_status store_bucket_set_versioning(struct store *store, const char *name,
+enum store_status store_bucket_set_versioning(struct store *store, const char *name, int64_t id,
 	enum store_versioning versioning, struct penstock_error *err);
 /* Appends a configuration of a bucket, which is any document of the caller, to `out`. Returns
  * STORE_NO_SUCH_KEY if the bucket has no configuration of that name. */
 enum store_status store_config_get(struct store *store, const char *bucket, const char *name,
 	struct buf *out, struct penstock_error *err);
 /* Adds or replaces a configuration, or removes it if `data` is NULL. */
-enum store_status store_config_set(struct store *store, const char *bucket, const char *name,
-	const void *data, size_t len, struct penstock_error *err);
+enum store_status store_config_set(struct store *store, const char *bucket, int64_t id,
+	const char *name, const void *data, size_t len, struct penstock_error *err);
 struct store_config {
 	char bucket[64];
 	char *value; /* NUL-terminated */
@@ -528,6 +532,7 @@ struct store_condition {
  */
 struct store_put {
 	const char *bucket;
+	int64_t bucket_id; /* store_bucket.id, or 0 for any bucket of the name */
 	const char *key;
 	struct store_body *body;
 	struct store_object *source;
@@ -572,6 +577,7 @@ enum store_status store_put(struct store *store, struct store_put *put, struct p
  */
 struct store_annotation {
 	const char *bucket;
+	int64_t bucket_id; /* store_bucket.id, or 0 for any bucket of the name */
 	const char *key;
 	const char *version;
 	const char *name; /* begins with ':' */
@@ -607,8 +613,8 @@ struct store_delete {
 };
 /* Deletes all items, each with its own result: in one transaction, or in several if the items have
  * many pieces. After a failure some items may be deleted. */
-enum store_status store_delete(struct store *store, const char *bucket, struct store_delete *items,
-	size_t n, struct penstock_error *err);
+enum store_status store_delete(struct store *store, const char *bucket, int64_t id,
+	struct store_delete *items, size_t n, struct penstock_error *err);
 
 /* --- lifecycle ------------------------------------------------------------------------------ */
 
@@ -712,7 +718,7 @@ struct store_lock {
 enum store_status store_lock_get(struct store *store, const char *bucket, struct store_lock *out,
 	struct penstock_error *err);
 /* Returns STORE_BUCKET_STATE if the bucket is not STORE_VERSIONED. */
-enum store_status store_lock_set(struct store *store, const char *bucket,
+enum store_status store_lock_set(struct store *store, const char *bucket, int64_t id,
 	const struct store_lock *lock, struct penstock_error *err);
 
 /* --- listing ------------------------------------------------------------------------------- */
@@ -766,13 +772,13 @@ struct store_upload {
 void store_upload_release(struct store_upload *upload);
 
 /* `in` has headers and checksum; `id` gets the new id. */
-enum store_status store_upload_create(struct store *store, const char *bucket, const char *key,
-	const struct store_upload *in, char id[static STORE_UPLOAD_ID_SIZE],
+enum store_status store_upload_create(struct store *store, const char *bucket, int64_t bucket_id,
+	const char *key, const struct store_upload *in, char id[static STORE_UPLOAD_ID_SIZE],
 	struct penstock_error *err);
 enum store_status store_upload_get(struct store *store, const char *bucket, const char *key,
 	const char *id, struct store_upload *out, struct penstock_error *err);
-enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
-	const char *id, struct penstock_error *err);
+enum store_status store_upload_abort(struct store *store, const char *bucket, int64_t bucket_id,
+	const char *key, const char *id, struct penstock_error *err);
 
 /* A place among the unfinished uploads of all buckets; zeros are the place before the first
  * upload. */
@@ -818,6 +824,7 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
  */
 struct store_complete {
 	const char *bucket;
+	int64_t bucket_id; /* store_bucket.id, or 0 for any bucket of the name */
 	const char *key;
 	const char *upload;
 	const struct store_part *parts;

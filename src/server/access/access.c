@@ -186,6 +186,8 @@ static enum access_result decide(struct request *req, const char *action, const 
 	}
 	if (!settings->exists)
 		return ACCESS_MISSING;
+	if (subject->bucket == req->bucket)
+		req->bucket_id = settings->id;
 	source.owner = settings->owner;
 	if (is_repair(settings, req->identity, action))
 		return ACCESS_ALLOWED;

@@ -148,6 +148,7 @@ static int load(struct store *store, struct access_settings *s, struct penstock_
 
 	if (status != STORE_OK)
 		return status == STORE_NO_SUCH_BUCKET ? 0 : failure(err);
+	s->id = bucket.id;
 	snprintf(s->owner, sizeof(s->owner), "%s", *bucket.owner ? bucket.owner : ACCOUNT_FIRST);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_XML_BODY);

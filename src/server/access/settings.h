@@ -47,6 +47,7 @@ struct access_settings {
 	uint64_t generation;
 	size_t len; /* sum of the lengths of the stored texts */
 	char bucket[64];
+	int64_t id; /* store_bucket.id */
 	char owner[STORE_OWNER_SIZE]; /* the account */
 	bool exists; /* if false, all settings are empty */
 	char *acl; /* as in s3/access/acl.h; NULL if the bucket has no ACL */

@@ -188,7 +188,7 @@ static enum store_status abort_upload(struct lifecycle_walk *walk,
 		    walk->rules, upload->key, upload->modified_ns, walk->day_ns, &end) ||
 		end.at_ns > walk->now_ns)
 		return STORE_OK;
-	status = store_upload_abort(walk->store, walk->bucket, upload->key, upload->etag, err);
+	status = store_upload_abort(walk->store, walk->bucket, 0, upload->key, upload->etag, err);
 	walk->n_uploads += status == STORE_OK;
 	/* The upload may have been completed in the meantime. */
 	return status == STORE_NO_SUCH_UPLOAD ? STORE_OK : status;

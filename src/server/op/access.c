@@ -37,7 +37,7 @@ static void set_config(struct request *req, const char *name, const char *text, 
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	if (reply_unless_stored(req,
-		    store_config_set(req->server->store, req->bucket, name, text,
+		    store_config_set(req->server->store, req->bucket, req->bucket_id, name, text,
 			    text ? strlen(text) : 0, &err),
 		    &err))
 		reply_empty(req, status);

@@ -48,8 +48,8 @@ void op_put_bucket_acl(struct request *req)
 	if (grants_begin(req, &scope) &&
 		grants_of_request(req, &scope, scope.bucket_owner.id, &text) &&
 		reply_unless_stored(req,
-			store_config_set(req->server->store, req->bucket, ACL_CONFIG, text,
-				text ? strlen(text) : 0, &err),
+			store_config_set(req->server->store, req->bucket, req->bucket_id,
+				ACL_CONFIG, text, text ? strlen(text) : 0, &err),
 			&err))
 		reply_empty(req, MHD_HTTP_OK);
 	grants_end(&scope);

@@ -18,6 +18,7 @@ static bool try_annotate(struct request *req, const struct op_note *note)
 	if (object && (!note->allowed || note->allowed(req, object, note->arg))) {
 		status = store_annotate(req->server->store,
 			&(struct store_annotation){.bucket = req->bucket,
+				.bucket_id = req->bucket_id,
 				.key = req->key,
 				.version = object->version,
 				.name = note->name,

@@ -262,8 +262,9 @@ void op_delete_bucket(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (reply_unless_stored(
-		    req, store_bucket_delete(req->server->store, req->bucket, &err), &err) &&
+	if (reply_unless_stored(req,
+		    store_bucket_delete(req->server->store, req->bucket, req->bucket_id, &err),
+		    &err) &&
 		op_update_rules(req))
 		reply_empty(req, MHD_HTTP_NO_CONTENT);
 }
@@ -301,7 +302,7 @@ void op_delete_object(struct request *req)
 		return;
 	}
 	request_bind(req, req->key, req->version, &item.condition);
-	status = store_delete(req->server->store, req->bucket, &item, 1, &err);
+	status = store_delete(req->server->store, req->bucket, req->bucket_id, &item, 1, &err);
 	if (!reply_unless_stored(req, status == STORE_OK ? item.status : status, &err))
 		return;
 	reply_empty(req, MHD_HTTP_NO_CONTENT);
@@ -396,7 +397,8 @@ static struct store_delete *delete_again(
 		return NULL;
 	store_object_unref(item->condition.decided);
 	request_bind_ref(req, w->key, w->version_id, &item->condition);
-	if (store_delete(req->server->store, req->bucket, item, 1, NULL) != STORE_OK)
+	if (store_delete(req->server->store, req->bucket, req->bucket_id, item, 1, NULL) !=
+		STORE_OK)
 		item->status = STORE_CHANGED; /* not deleted: the client may repeat the request */
 	return item;
 }
@@ -421,8 +423,9 @@ static void delete_listed(struct request *req, const struct s3_delete *wanted,
 		if (place[i] && !add_deletion(req, w, origin, &items[n++]))
 			return;
 	}
-	if (!reply_unless_stored(
-		    req, store_delete(req->server->store, req->bucket, items, n, &err), &err))
+	if (!reply_unless_stored(req,
+		    store_delete(req->server->store, req->bucket, req->bucket_id, items, n, &err),
+		    &err))
 		return;
 	for (size_t i = 0; i < wanted->n; i++) {
 		const struct s3_delete_item *w = &wanted->items[i];

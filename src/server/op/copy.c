@@ -443,6 +443,7 @@ static bool try_copy(struct request *req, const struct source *from)
 	if (!copy_headers(req, from, source, replace) || !copy_bytes(req, from, source))
 		return true;
 	put->bucket = req->bucket;
+	put->bucket_id = req->bucket_id;
 	put->key = req->key;
 	put->origin = op_origin(req, "ObjectCreated:Copy");
 	status = store_put(req->server->store, put, &err);
@@ -563,6 +564,7 @@ static bool try_part_copy(struct request *req, const struct source *from)
 		return true;
 	}
 	put->bucket = req->bucket;
+	put->bucket_id = req->bucket_id;
 	put->key = req->key;
 	put->etag = req->body.etag;
 	if (!part_source(req, from, source))

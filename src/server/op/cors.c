@@ -31,8 +31,8 @@ static void store_rules(struct request *req, const struct s3_cors *cors)
 	if (buf_failed(&xml))
 		reply_error(req, S3_E_SLOW_DOWN);
 	else if (reply_unless_stored(req,
-			 store_config_set(req->server->store, req->bucket, CORS_CONFIG, xml.data,
-				 xml.len, &err),
+			 store_config_set(req->server->store, req->bucket, req->bucket_id,
+				 CORS_CONFIG, xml.data, xml.len, &err),
 			 &err))
 		reply_empty(req, MHD_HTTP_OK);
 }
@@ -57,7 +57,8 @@ void op_delete_bucket_cors(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	if (reply_unless_stored(req,
-		    store_config_set(req->server->store, req->bucket, CORS_CONFIG, NULL, 0, &err),
+		    store_config_set(req->server->store, req->bucket, req->bucket_id, CORS_CONFIG,
+			    NULL, 0, &err),
 		    &err))
 		reply_empty(req, MHD_HTTP_NO_CONTENT);
 }

@@ -39,8 +39,8 @@ static void set_config(struct request *req, const char *text, unsigned status)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	if (reply_unless_stored(req,
-		    store_config_set(req->server->store, req->bucket, STORE_ENCRYPTION_CONFIG, text,
-			    text ? strlen(text) : 0, &err),
+		    store_config_set(req->server->store, req->bucket, req->bucket_id,
+			    STORE_ENCRYPTION_CONFIG, text, text ? strlen(text) : 0, &err),
 		    &err))
 		reply_empty(req, status);
 }

@@ -102,7 +102,7 @@ bool op_set_rules(struct request *req, const char *name, const struct buf *xml)
 						: S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
 	return (!xml || account_may_have(req, name, xml->len)) &&
 	       reply_unless_stored(req,
-		       store_config_set(req->server->store, req->bucket, name,
+		       store_config_set(req->server->store, req->bucket, req->bucket_id, name,
 			       xml ? xml->data : NULL, xml ? xml->len : 0, &err),
 		       &err) &&
 	       op_update_rules(req);

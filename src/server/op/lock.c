@@ -92,8 +92,10 @@ void op_put_object_lock(struct request *req)
 		return;
 	}
 	if (read_lock(req, &wanted, &lock) &&
-		reply_unless_stored(
-			req, store_lock_set(req->server->store, req->bucket, &lock, &err), &err))
+		reply_unless_stored(req,
+			store_lock_set(
+				req->server->store, req->bucket, req->bucket_id, &lock, &err),
+			&err))
 		reply_empty(req, MHD_HTTP_OK);
 	s3_object_lock_release(&wanted);
 }

@@ -70,6 +70,7 @@ static void hashed(struct request *req)
 static void commit_body(struct request *req, struct store_put *put, request_fn after)
 {
 	put->bucket = req->bucket;
+	put->bucket_id = req->bucket_id;
 	put->key = req->key;
 	put->body = req->body.object;
 	put->etag = req->body.etag;

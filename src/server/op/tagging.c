@@ -92,8 +92,8 @@ static void set_bucket_tags(struct request *req, const char *text)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	if (reply_unless_stored(req,
-		    store_config_set(req->server->store, req->bucket, TAGS_CONFIG, text,
-			    text ? strlen(text) : 0, &err),
+		    store_config_set(req->server->store, req->bucket, req->bucket_id, TAGS_CONFIG,
+			    text, text ? strlen(text) : 0, &err),
 		    &err))
 		reply_empty(req, MHD_HTTP_NO_CONTENT);
 }

@@ -69,8 +69,8 @@ void op_create_upload(struct request *req)
 	upload.headers = req->stored_headers.data;
 	upload.headers_len = req->stored_headers.len;
 	if (!reply_unless_stored(req,
-		    store_upload_create(
-			    req->server->store, req->bucket, req->key, &upload, id, &err),
+		    store_upload_create(req->server->store, req->bucket, req->bucket_id, req->key,
+			    &upload, id, &err),
 		    &err))
 		return;
 	s3_reply_write(&xml, &(struct s3_reply){.kind = S3_REPLY_INITIATE,
@@ -129,8 +129,8 @@ void op_abort_upload(struct request *req)
 
 	if (find_upload_id(req) && is_of_time(req, time) &&
 		reply_unless_stored(req,
-			store_upload_abort(
-				req->server->store, req->bucket, req->key, req->upload_id, &err),
+			store_upload_abort(req->server->store, req->bucket, req->bucket_id,
+				req->key, req->upload_id, &err),
 			&err))
 		reply_empty(req, MHD_HTTP_NO_CONTENT);
 }
@@ -444,6 +444,7 @@ void op_complete_upload(struct request *req)
 	else if (reply_unless_stored(req, status, &err) && sse_of_upload(req, &c.upload) &&
 		 pick_parts(&c) && compute_etag(&c) && compute_checksum(&c)) {
 		struct store_complete complete = {.bucket = req->bucket,
+			.bucket_id = req->bucket_id,
 			.key = req->key,
 			.upload = req->upload_id,
 			.parts = c.parts,

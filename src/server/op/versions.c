@@ -70,7 +70,7 @@ void op_put_bucket_versioning(struct request *req)
 	else if ((enabled || may_suspend(req)) &&
 		 reply_unless_stored(req,
 			 store_bucket_set_versioning(req->server->store, req->bucket,
-				 enabled ? STORE_VERSIONED : STORE_SUSPENDED, &err),
+				 req->bucket_id, enabled ? STORE_VERSIONED : STORE_SUSPENDED, &err),
 			 &err))
 		reply_empty(req, MHD_HTTP_OK);
 	s3_versioning_release(&wanted);

@@ -128,7 +128,7 @@ static int apply_begin(struct store *store, struct txn *txn)
 {
 	struct import_txn *t = (struct import_txn *)txn;
 	const struct export_bucket *b = t->bucket;
-	int64_t id = txn_bucket(store, txn, b->name);
+	int64_t id = txn_bucket(store, txn, b->name, 0);
 	int rc;
 
 	if (id < 0)

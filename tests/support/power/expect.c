@@ -623,7 +623,7 @@ static bool go_on(struct expected *e, unsigned seed)
 	for (size_t i = 0; i < e->n_uploads; i++)
 		if (!check_upload(e, &e->uploads[i]))
 			return false;
-	if (store_delete(e->store, "after", &item, 1, NULL) != STORE_OK ||
+	if (store_delete(e->store, "after", 0, &item, 1, NULL) != STORE_OK ||
 		item.status != STORE_OK || !item.existed)
 		return wrong("cannot delete after the power loss");
 	return true;

@@ -295,6 +295,25 @@ def test_long_copies_leave_threads_for_others_and_end_with_their_clients(watched
     assert watched.keys("bkt") == ["large", "seed"]
 
 
+def test_a_copy_does_not_change_a_later_bucket_of_the_name(watched, wait_for):
+    """Somebody else may create a bucket with the name of a deleted one. The sender of the copy may
+    have no right to write to it."""
+    s3, wire = watched.client, Wire(watched)
+    s3.put_object(Bucket="bkt", Key="seed", Body=bytes(64 << 20))
+    share_bytes(s3, "large", 64)
+    s3.create_bucket(Bucket="name")
+    signed = wire.sign("PUT", "/name/k", headers={"x-amz-copy-source": "/bkt/large", "x-amz-checksum-algorithm": "SHA256"})
+    with wire.connect() as copy:
+        copy.sendall(wire.head("PUT", "/name/k", signed | {"content-length": "0"}))
+        wait_for(lambda: watched.scrape()["penstock_requests_in_flight"] == 1, 30)
+
+        s3.delete_bucket(Bucket="name")
+        s3.create_bucket(Bucket="name")
+
+        assert copy.recv(100).startswith(b"HTTP/1.1 404 ")
+    assert watched.keys("name") == []
+
+
 def test_long_copies_end_with_the_server(watched, wait_for):
     watched.stop().ok()
     watched.options += ["--drain", "100ms"]

@@ -122,8 +122,8 @@ static bool may_read(struct fixture *f, enum sender who, const char *own)
 
 static void set(struct fixture *f, const char *name, const char *text)
 {
-	assert_int_equal(
-		store_config_set(f->server.store, "b", name, text, text ? strlen(text) : 0, NULL),
+	assert_int_equal(store_config_set(f->server.store, "b", 0, name, text,
+				 text ? strlen(text) : 0, NULL),
 		STORE_OK);
 }
 

@@ -51,7 +51,8 @@ static void add_logged(struct fixture *f, const char *name, const char *owner, c
 	assert_non_null(xml);
 	add_bucket(f, name, owner);
 	assert_int_equal(
-		store_config_set(f->store, name, LOGGING_CONFIG, xml, strlen(xml), NULL), STORE_OK);
+		store_config_set(f->store, name, 0, LOGGING_CONFIG, xml, strlen(xml), NULL),
+		STORE_OK);
 }
 
 static struct access_log *start(struct fixture *f)
@@ -101,7 +102,7 @@ static void an_account_leaves_room_for_others(void **state)
 
 	store_observe(f->store, &(struct store_observer){.version = on_version, .added = on_added});
 	add_bucket(f, "log", MINE);
-	store_bucket_set_versioning(f->store, "log", STORE_VERSIONED, NULL);
+	store_bucket_set_versioning(f->store, "log", 0, STORE_VERSIONED, NULL);
 	add_bucket(f, "other-log", OTHER);
 	add_logged(f, "src", MINE, "log");
 	add_logged(f, "other-src", OTHER, "other-log");

@@ -262,8 +262,8 @@ static void reset(struct fixture *f)
 
 	put_directly(f, "small", old_bytes, 100);
 	put_directly(f, "large", old_bytes, LARGE);
-	assert_int_equal(store_delete(f->store, "bkt", &copy, 1, NULL), STORE_OK);
-	store_bucket_delete(f->store, "another", NULL);
+	assert_int_equal(store_delete(f->store, "bkt", 0, &copy, 1, NULL), STORE_OK);
+	store_bucket_delete(f->store, "another", 0, NULL);
 }
 
 static void check(struct fixture *f, const struct message *m, int status)
@@ -531,8 +531,8 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 	memset(old_bytes, 'o', LARGE);
 	memset(new_bytes, 'n', LARGE);
 	log_set_level(LOG_QUIET);
-	assert_int_equal(
-		store_upload_create(f->store, "bkt", "parts", &(struct store_upload){0}, id, NULL),
+	assert_int_equal(store_upload_create(
+				 f->store, "bkt", 0, "parts", &(struct store_upload){0}, id, NULL),
 		STORE_OK);
 	messages[0].body_len = write_form(form, sizeof(form));
 	snprintf(part, sizeof(part), "partNumber=1&uploadId=%s", id);

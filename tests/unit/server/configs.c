@@ -26,7 +26,7 @@ static const struct config_kind kind = {
 static void set(struct fixture *f, const char *bucket, const char *text)
 {
 	assert_int_equal(
-		store_config_set(f->store, bucket, "kind", text, text ? strlen(text) : 0, NULL),
+		store_config_set(f->store, bucket, 0, "kind", text, text ? strlen(text) : 0, NULL),
 		STORE_OK);
 }
 
@@ -69,7 +69,7 @@ static void a_change_of_a_bucket_parses_only_its_configuration(void **state)
 
 	set(f, "b", "bad");
 	set(f, "a", NULL);
-	assert_int_equal(store_bucket_delete(f->store, "c", NULL), STORE_OK);
+	assert_int_equal(store_bucket_delete(f->store, "c", 0, NULL), STORE_OK);
 	assert_true(configs_update(configs, "a"));
 	assert_true(configs_update(configs, "b"));
 	assert_true(configs_update(configs, "c"));

@@ -45,9 +45,9 @@ static struct server *start(struct fixture *f)
 	store_observe(f->store, &(struct store_observer){.version = on_version, .added = on_added});
 	assert_int_equal(store_bucket_create(f->store, "bkt", "", NULL), STORE_OK);
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "bkt", STORE_VERSIONED, NULL), STORE_OK);
+		store_bucket_set_versioning(f->store, "bkt", 0, STORE_VERSIONED, NULL), STORE_OK);
 	assert_int_equal(
-		store_config_set(f->store, "bkt", POLICY_CONFIG, policy, strlen(policy), NULL),
+		store_config_set(f->store, "bkt", 0, POLICY_CONFIG, policy, strlen(policy), NULL),
 		STORE_OK);
 	assert_int_equal(
 		put_full(f, &(struct store_put){.bucket = "bkt", .key = "k"}, "text", 4), STORE_OK);

@@ -115,7 +115,7 @@ static void change(struct fixture *f)
 	if (dice(4) == 0) {
 		struct store_delete item = {.key = key};
 
-		assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 		return;
 	}
 	memcpy(headers + len, tag, strlen(tag) + 1);
@@ -277,10 +277,10 @@ static void a_walk_removes_what_the_model_removes(void **state)
 	print_message("LIFECYCLE_SEED=%llu\n", (unsigned long long)seed);
 	for (unsigned i = 0; i < 10; i++)
 		one_round(f, false);
-	assert_int_equal(store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), 0);
+	assert_int_equal(store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL), 0);
 	for (unsigned i = 0; i < 30; i++)
 		one_round(f, true);
-	assert_int_equal(store_bucket_set_versioning(f->store, "b", STORE_SUSPENDED, NULL), 0);
+	assert_int_equal(store_bucket_set_versioning(f->store, "b", 0, STORE_SUSPENDED, NULL), 0);
 }
 
 /* A version that Object Lock protects stays; other versions of the key are removed. */
@@ -302,7 +302,7 @@ static void a_locked_version_stays(void **state)
 		.stop = &stop};
 	struct version left[4];
 
-	assert_int_equal(store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), 0);
+	assert_int_equal(store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL), 0);
 	put(f, "k", "1", "old");
 	put_full(f, &(struct store_put){.key = "k", .headers = held, .headers_len = sizeof(held)},
 		"held", 4);
@@ -363,7 +363,7 @@ static void nothing_is_removed_by_rules_that_have_changed(void **state)
 	assert_int_equal(list(f, v), 1);
 	item.modified_ns = v[0].modified_ns;
 	for (size_t i = 0; i < 3; i++) {
-		assert_int_equal(store_config_set(f->store, "b", LIFECYCLE_CONFIG, others[i],
+		assert_int_equal(store_config_set(f->store, "b", 0, LIFECYCLE_CONFIG, others[i],
 					 others[i] ? strlen(others[i]) : 0, NULL),
 			STORE_OK);
 		assert_int_equal(
@@ -373,7 +373,7 @@ static void nothing_is_removed_by_rules_that_have_changed(void **state)
 	assert_content(f, "k", "one");
 
 	assert_int_equal(
-		store_config_set(f->store, "b", LIFECYCLE_CONFIG, "old", 3, NULL), STORE_OK);
+		store_config_set(f->store, "b", 0, LIFECYCLE_CONFIG, "old", 3, NULL), STORE_OK);
 	assert_int_equal(store_expire(f->store, "b", &rules, &item, 1, NULL), STORE_OK);
 	assert_true(item.done);
 }
@@ -397,7 +397,7 @@ static void uploads_end_by_their_own_rule(void **state)
 	struct store_list page;
 
 	for (unsigned i = 0; i < 250; i++)
-		assert_int_equal(store_upload_create(f->store, "b", i % 2 ? "a" : "b",
+		assert_int_equal(store_upload_create(f->store, "b", 0, i % 2 ? "a" : "b",
 					 &(struct store_upload){.headers = none}, id, NULL),
 			STORE_OK);
 	assert_int_equal(s3_lifecycle_parse(xml, strlen(xml), &rules, NULL), 0);

@@ -118,14 +118,14 @@ static void check_copy(struct fixture *f, bool done)
 	} else {
 		assert_false(done);
 	}
-	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 }
 
 static bool delete_small(struct fixture *f, struct penstock_error *err)
 {
 	struct store_delete items[] = {{.key = "small"}, {.key = "none"}};
 
-	return store_delete(f->store, "b", items, 2, err) == STORE_OK &&
+	return store_delete(f->store, "b", 0, items, 2, err) == STORE_OK &&
 	       items[0].status == STORE_OK;
 }
 
@@ -228,7 +228,7 @@ static void check_encrypted(struct fixture *f, bool done)
 		bool there = read_sealed(f, c->key, c->with, c->text, NULL);
 
 		assert_true(there || !done);
-		assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 		assert_true(there == item.existed);
 	}
 }
@@ -260,7 +260,7 @@ static bool make_bucket(struct fixture *f, struct penstock_error *err)
 
 static void check_bucket(struct fixture *f, bool done)
 {
-	enum store_status status = store_bucket_delete(f->store, "fresh", NULL);
+	enum store_status status = store_bucket_delete(f->store, "fresh", 0, NULL);
 
 	assert_true(status == STORE_OK || (!done && status == STORE_NO_SUCH_BUCKET));
 	check_nothing(f, done);
@@ -276,7 +276,7 @@ static bool upload(struct fixture *f, struct penstock_error *err)
 		.bucket = "b", .key = "parts", .upload = id, .etag = "e-1"};
 	bool good;
 
-	if (store_upload_create(f->store, "b", "parts", &(struct store_upload){0}, id, err) !=
+	if (store_upload_create(f->store, "b", 0, "parts", &(struct store_upload){0}, id, err) !=
 		STORE_OK)
 		return false;
 	good = store_body_new(f->store, FILE_SIZE, false, &part.put.body, err) == 0 &&
@@ -306,14 +306,14 @@ static void check_upload(struct fixture *f, bool done)
 	} else {
 		assert_false(done);
 	}
-	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 	assert_int_equal(
 		store_upload_list(f->store, &(struct store_list_query){.bucket = "b", .max = 10},
 			NULL, &list, NULL),
 		STORE_OK);
 	for (size_t i = 0; i < list.n; i++)
 		assert_int_equal(
-			store_upload_abort(f->store, "b", "parts", list.entries[i].etag, NULL),
+			store_upload_abort(f->store, "b", 0, "parts", list.entries[i].etag, NULL),
 			STORE_OK);
 	store_list_release(&list);
 }

@@ -209,7 +209,7 @@ static void *delete_both(void *arg)
 	struct fixture *f = arg;
 	struct store_delete items[] = {{.key = "one"}, {.key = "two"}};
 
-	assert_int_equal(store_delete(f->store, "b", items, 2, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", 0, items, 2, NULL), STORE_OK);
 	return NULL;
 }
 

@@ -204,7 +204,7 @@ static size_t take_versions(struct fixture *f, const struct report *reports, siz
 		store_object_unref(o);
 		for (size_t k = 0; k < n; k++)
 			found += reports[k].key == key && reports[k].version == v;
-		assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 		assert_true(item.existed);
 	}
 	store_list_release(&list);
@@ -218,7 +218,7 @@ static void a_kill_loses_no_version(void **state)
 	unsigned seed = 8;
 
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+		store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL), STORE_OK);
 	store_close(f->store);
 	f->store = NULL;
 	for (int kill_no = 0; kill_no < KILLS / 2; kill_no++) {

@@ -152,7 +152,7 @@ static void encrypted_bytes_are_read_as_they_were_written(void **state)
 	put(f, "clear", "e", SECRET);
 	assert_true(disk_has(f, SECRET));
 	assert_int_equal(
-		store_delete(f->store, "b", &(struct store_delete){.key = "clear"}, 1, NULL),
+		store_delete(f->store, "b", 0, &(struct store_delete){.key = "clear"}, 1, NULL),
 		STORE_OK);
 	teardown(state);
 	setup(state);
@@ -293,7 +293,7 @@ static void parts_and_copies_share_encrypted_files(void **state)
 	struct store_object *object;
 
 	headers_of(NULL, headers, &upload.headers_len);
-	assert_int_equal(store_upload_create(f->store, "b", "k", &upload, id, NULL), STORE_OK);
+	assert_int_equal(store_upload_create(f->store, "b", 0, "k", &upload, id, NULL), STORE_OK);
 	parts[0] = sealed_part(f, id, 1, text, size);
 	parts[1] = sealed_part(f, id, 2, text, size);
 	assert_int_equal(store_complete(f->store, &done, NULL), STORE_OK);
@@ -313,7 +313,7 @@ static void parts_and_copies_share_encrypted_files(void **state)
 					 .headers_len = upload.headers_len},
 				 NULL),
 		STORE_OK);
-	assert_int_equal(store_upload_create(f->store, "b", "k", &upload, id, NULL), STORE_OK);
+	assert_int_equal(store_upload_create(f->store, "b", 0, "k", &upload, id, NULL), STORE_OK);
 	parts[2] = (struct store_part){.number = 1, .etag = "e"};
 	assert_int_equal(
 		store_part_put(f->store,
@@ -423,8 +423,8 @@ static void a_master_key_is_replaced(void **state)
 	char *text = text_of(size), *old, both[512], path[128];
 	struct stat before, after;
 
-	put_sealed(f, "small", SECRET, 10, 10, NULL);
 	put_sealed(f, "large", text, size, size, NULL);
+	put_sealed(f, "small", SECRET, 10, 10, NULL);
 	assert_true(data_file(f, 1, path));
 	assert_int_equal(stat(path, &before), 0);
 	old = read_key_file(f);
@@ -461,8 +461,8 @@ static void a_bucket_has_a_default_encryption(void **state)
 
 	assert_int_equal(store_default_encryption(f->store, "b", &e, NULL), STORE_OK);
 	assert_int_equal(e, STORE_PLAIN);
-	assert_int_equal(
-		store_config_set(f->store, "b", STORE_ENCRYPTION_CONFIG, "x", 1, NULL), STORE_OK);
+	assert_int_equal(store_config_set(f->store, "b", 0, STORE_ENCRYPTION_CONFIG, "x", 1, NULL),
+		STORE_OK);
 	for (int round = 0; round < 2; round++) {
 		assert_int_equal(store_default_encryption(f->store, "b", &e, NULL), STORE_OK);
 		assert_int_equal(e, STORE_OWN_KEY);
@@ -470,8 +470,8 @@ static void a_bucket_has_a_default_encryption(void **state)
 		fixture_open(f, false);
 	}
 	assert_int_equal(store_default_encryption(f->store, "no", &e, NULL), STORE_NO_SUCH_BUCKET);
-	assert_int_equal(
-		store_config_set(f->store, "b", STORE_ENCRYPTION_CONFIG, NULL, 0, NULL), STORE_OK);
+	assert_int_equal(store_config_set(f->store, "b", 0, STORE_ENCRYPTION_CONFIG, NULL, 0, NULL),
+		STORE_OK);
 	assert_int_equal(store_default_encryption(f->store, "b", &e, NULL), STORE_OK);
 	assert_int_equal(e, STORE_PLAIN);
 }

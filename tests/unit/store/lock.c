@@ -36,7 +36,7 @@ static enum store_status remove_one(
 {
 	struct store_delete item = {.key = key, .version = version, .bypass = bypass};
 
-	assert_int_equal(store_delete(f->store, "l", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "l", 0, &item, 1, NULL), STORE_OK);
 	return item.status;
 }
 
@@ -71,19 +71,19 @@ static void a_bucket_with_a_lock_keeps_its_versions(void **state)
 
 	assert_int_equal(store_lock_get(f->store, "l", &out, NULL), STORE_OK);
 	assert_int_equal(out.mode, STORE_NOT_LOCKED);
-	assert_int_equal(store_bucket_set_versioning(f->store, "l", STORE_SUSPENDED, NULL),
+	assert_int_equal(store_bucket_set_versioning(f->store, "l", 0, STORE_SUSPENDED, NULL),
 		STORE_BUCKET_STATE);
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "l", STORE_VERSIONED, NULL), STORE_OK);
+		store_bucket_set_versioning(f->store, "l", 0, STORE_VERSIONED, NULL), STORE_OK);
 	assert_int_equal(store_lock_get(f->store, "b", &out, NULL), STORE_NO_SUCH_KEY);
-	assert_int_equal(store_lock_set(f->store, "b", &lock, NULL), STORE_BUCKET_STATE);
-	assert_int_equal(store_lock_set(f->store, "n", &lock, NULL), STORE_NO_SUCH_BUCKET);
+	assert_int_equal(store_lock_set(f->store, "b", 0, &lock, NULL), STORE_BUCKET_STATE);
+	assert_int_equal(store_lock_set(f->store, "n", 0, &lock, NULL), STORE_NO_SUCH_BUCKET);
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "b", STORE_SUSPENDED, NULL), STORE_OK);
-	assert_int_equal(store_lock_set(f->store, "b", &lock, NULL), STORE_BUCKET_STATE);
+		store_bucket_set_versioning(f->store, "b", 0, STORE_SUSPENDED, NULL), STORE_OK);
+	assert_int_equal(store_lock_set(f->store, "b", 0, &lock, NULL), STORE_BUCKET_STATE);
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
-	assert_int_equal(store_lock_set(f->store, "b", &lock, NULL), STORE_OK);
+		store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL), STORE_OK);
+	assert_int_equal(store_lock_set(f->store, "b", 0, &lock, NULL), STORE_OK);
 	assert_int_equal(store_lock_get(f->store, "b", &out, NULL), STORE_OK);
 	assert_memory_equal(&out, &lock, sizeof(lock));
 }
@@ -102,12 +102,12 @@ static void a_locked_null_version_is_not_deleted(void **state)
 
 	assert_int_equal(put_full(f, &first, "one", 3), STORE_OK);
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+		store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL), STORE_OK);
 	assert_int_equal(store_annotate(f->store, &hold, NULL), STORE_OK);
 	for (int i = 0; i < 2; i++) {
 		struct store_delete item = {.key = "k", .version = "null", .bypass = true};
 
-		assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 		assert_int_equal(item.status, STORE_LOCKED);
 		assert_int_equal(put_full(f, &first, "two", 3), STORE_OK);
 	}
@@ -163,7 +163,7 @@ static void only_the_object_on_which_access_was_decided_is_replaced_and_deleted(
 						 NULL),
 				STORE_OK);
 		if (what == GONE)
-			assert_int_equal(store_delete(f->store, bucket,
+			assert_int_equal(store_delete(f->store, bucket, 0,
 						 &(struct store_delete){.key = "k"}, 1, NULL),
 				STORE_OK);
 
@@ -173,7 +173,7 @@ static void only_the_object_on_which_access_was_decided_is_replaced_and_deleted(
 		item.condition.decided = outline;
 		if (what != AS_IT_WAS)
 			assert_int_equal(put_full(f, &second, "new", 3), STORE_CHANGED);
-		assert_int_equal(store_delete(f->store, bucket, &item, 1, NULL), STORE_OK);
+		assert_int_equal(store_delete(f->store, bucket, 0, &item, 1, NULL), STORE_OK);
 		assert_int_equal(
 			item.status, what == AS_IT_WAS || (what == GONE && bucket == buckets[0])
 					     ? STORE_OK
@@ -182,7 +182,7 @@ static void only_the_object_on_which_access_was_decided_is_replaced_and_deleted(
 		store_object_unref(outline);
 		/* The next case starts without an object. */
 		item = (struct store_delete){.key = "k"};
-		assert_int_equal(store_delete(f->store, bucket, &item, 1, NULL), STORE_OK);
+		assert_int_equal(store_delete(f->store, bucket, 0, &item, 1, NULL), STORE_OK);
 	}
 }
 
@@ -251,12 +251,12 @@ static void a_delete_marker_is_made_and_deleted_all_the_same(void **state)
 	struct store_delete marker = {.key = "k"};
 
 	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
-	assert_int_equal(store_delete(f->store, "l", &marker, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "l", 0, &marker, 1, NULL), STORE_OK);
 	assert_int_equal(marker.status, STORE_OK);
 	assert_int_equal(remove_one(f, "k", put.version, false), STORE_LOCKED);
 	assert_int_equal(remove_one(f, "k", marker.made, false), STORE_OK);
 	assert_int_equal(remove_one(f, "k", put.version, true), STORE_LOCKED);
-	assert_int_equal(store_bucket_delete(f->store, "l", NULL), STORE_BUCKET_NOT_EMPTY);
+	assert_int_equal(store_bucket_delete(f->store, "l", 0, NULL), STORE_BUCKET_NOT_EMPTY);
 }
 
 static int64_t whole_ms(int64_t ns)
@@ -277,7 +277,7 @@ static void new_versions_get_the_default_retention(void **state)
 
 	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
 	assert_int_equal(retention(f, "k").mode, STORE_NOT_LOCKED);
-	assert_int_equal(store_lock_set(f->store, "l", &lock, NULL), STORE_OK);
+	assert_int_equal(store_lock_set(f->store, "l", 0, &lock, NULL), STORE_OK);
 	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
 	r = retention(f, "k");
 	assert_int_equal(r.mode, STORE_COMPLIANCE);
@@ -287,11 +287,11 @@ static void new_versions_get_the_default_retention(void **state)
 	assert_int_equal(put_full(f, &own, "text", 4), STORE_OK);
 	assert_int_equal(retention(f, "own").mode, STORE_GOVERNANCE);
 	lock = (struct store_lock){.mode = STORE_GOVERNANCE, .years = 100};
-	assert_int_equal(store_lock_set(f->store, "l", &lock, NULL), STORE_OK);
+	assert_int_equal(store_lock_set(f->store, "l", 0, &lock, NULL), STORE_OK);
 	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
 	assert_int_equal(retention(f, "k").until_ns, whole_ms(put.modified_ns) + 36500 * day);
 	lock.years = 300;
-	assert_int_equal(store_lock_set(f->store, "l", &lock, NULL), STORE_OK);
+	assert_int_equal(store_lock_set(f->store, "l", 0, &lock, NULL), STORE_OK);
 	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
 	assert_true(retention(f, "k").until_ns == INT64_MAX);
 }
@@ -305,7 +305,7 @@ static void a_clock_that_was_wrong_only_affects_the_keys_written_meanwhile(void 
 	const int64_t day = 86400 * NS_PER_S;
 	struct fixture *f = locked(state);
 
-	assert_int_equal(store_lock_set(f->store, "l", &lock, NULL), STORE_OK);
+	assert_int_equal(store_lock_set(f->store, "l", 0, &lock, NULL), STORE_OK);
 	for (size_t i = 0; i < 2; i++) {
 		struct store_put wrong = {.bucket = buckets[i], .key = "k"}, right = wrong;
 		struct store_put other = {.bucket = buckets[i], .key = "other"};

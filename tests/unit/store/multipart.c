@@ -10,7 +10,7 @@ static void begin(struct fixture *f, const char *key, char id[static STORE_UPLOA
 	static char headers[] = "content-type\0a/b\0";
 	struct store_upload in = {.headers = headers, .headers_len = sizeof(headers) - 1};
 
-	assert_int_equal(store_upload_create(f->store, "b", key, &in, id, NULL), STORE_OK);
+	assert_int_equal(store_upload_create(f->store, "b", 0, key, &in, id, NULL), STORE_OK);
 }
 
 static enum store_status add_part(struct fixture *f, const char *key, const char *id,
@@ -189,7 +189,7 @@ static void completing_again_finds_an_older_version(void **state)
 	char id[STORE_UPLOAD_ID_SIZE], made[STORE_VERSION_SIZE];
 
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+		store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL), STORE_OK);
 	begin(f, "k", id);
 	add_part(f, "k", id, 1, "1", 'a', 3);
 	c.upload = id;
@@ -218,11 +218,12 @@ static void abandoned_parts_are_removed(void **state)
 	add_part(f, "k", first, 1, "1", 'a', 3);
 	add_part(f, "k", first, 2, "2", 'b', 3);
 	add_part(f, "k", second, 1, "1", 'c', 3);
-	assert_int_equal(store_upload_abort(f->store, "b", "k", first, NULL), STORE_OK);
+	assert_int_equal(store_upload_abort(f->store, "b", 0, "k", first, NULL), STORE_OK);
 	assert_int_equal(count_files(f), 1);
-	assert_int_equal(store_upload_abort(f->store, "b", "k", first, NULL), STORE_NO_SUCH_UPLOAD);
+	assert_int_equal(
+		store_upload_abort(f->store, "b", 0, "k", first, NULL), STORE_NO_SUCH_UPLOAD);
 
-	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_OK);
+	assert_int_equal(store_bucket_delete(f->store, "b", 0, NULL), STORE_OK);
 	assert_int_equal(count_files(f), 0);
 }
 
@@ -253,10 +254,10 @@ static void parts_share_ranges_of_objects(void **state)
 	assert_int_equal(finish(f, "copy", copy, one, 1), STORE_OK);
 	assert_int_equal(count_files(f), 2);
 
-	store_delete(f->store, "b", &del, 1, NULL);
+	store_delete(f->store, "b", 0, &del, 1, NULL);
 	assert_content(f, "copy", "aabb");
 	del.key = "copy";
-	store_delete(f->store, "b", &del, 1, NULL);
+	store_delete(f->store, "b", 0, &del, 1, NULL);
 	assert_int_equal(count_files(f), 0);
 }
 
@@ -293,15 +294,15 @@ static void parts_may_repeat_a_range(void **state)
 	assert_int_equal(store_part_put(f->store, &p, NULL), STORE_OK);
 	store_object_unref(p.put.source);
 
-	store_delete(f->store, "b", &del, 1, NULL);
+	store_delete(f->store, "b", 0, &del, 1, NULL);
 	del.key = "copy";
-	store_delete(f->store, "b", &del, 1, NULL);
+	store_delete(f->store, "b", 0, &del, 1, NULL);
 	assert_int_equal(count_files(f), 1);
 	assert_int_equal(
 		finish(f, "again", id, (struct store_part[]){{.number = 1, .etag = "r"}}, 1),
 		STORE_OK);
 	del.key = "again";
-	store_delete(f->store, "b", &del, 1, NULL);
+	store_delete(f->store, "b", 0, &del, 1, NULL);
 	assert_int_equal(count_files(f), 0);
 }
 
@@ -415,7 +416,7 @@ static void objects_with_many_pieces_are_deleted_in_several_transactions(void **
 	}
 
 	store_commits(f->store, &before);
-	assert_int_equal(store_delete(f->store, "b", items, 4, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", 0, items, 4, NULL), STORE_OK);
 	store_commits(f->store, &after);
 	assert_int_equal(after.transactions - before.transactions, 3);
 	for (size_t i = 0; i < 4; i++)
@@ -558,16 +559,16 @@ static void a_bucket_with_many_uploads_is_deleted_in_steps(void **state)
 		begin(f, "k", id);
 	assert_int_equal(put(f, "k", "e", "text"), STORE_OK);
 
-	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_BUCKET_NOT_EMPTY);
+	assert_int_equal(store_bucket_delete(f->store, "b", 0, NULL), STORE_BUCKET_NOT_EMPTY);
 	assert_int_equal(
 		store_upload_list(f->store, &(struct store_list_query){.bucket = "b", .max = 1},
 			NULL, &list, NULL),
 		STORE_OK);
 	assert_int_equal(list.n, 1);
 	store_list_release(&list);
-	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 	store_commits(f->store, &before);
-	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_OK);
+	assert_int_equal(store_bucket_delete(f->store, "b", 0, NULL), STORE_OK);
 	store_commits(f->store, &after);
 
 	assert_int_equal(after.transactions - before.transactions, 2);

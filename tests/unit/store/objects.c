@@ -68,6 +68,47 @@ static void what_is_missing_is_named(void **state)
 	assert_int_equal(count_files(f), 0);
 }
 
+/* A change with the id of a deleted bucket fails, even if another bucket has the name now. */
+static void a_later_bucket_of_the_name_is_not_changed(void **state)
+{
+	struct fixture *f = *state;
+	struct store_lock lock = {0};
+	struct store_delete del = {.key = "k"};
+	struct store_bucket old, new;
+	char id[STORE_UPLOAD_ID_SIZE];
+
+	assert_int_equal(store_bucket_get(f->store, "b", &old, NULL), STORE_OK);
+	assert_int_equal(store_bucket_delete(f->store, "b", old.id, NULL), STORE_OK);
+	assert_int_equal(store_bucket_create(f->store, "b", "", NULL), STORE_OK);
+	assert_int_equal(store_bucket_get(f->store, "b", &new, NULL), STORE_OK);
+	assert_int_not_equal(old.id, new.id);
+
+	assert_int_equal(store_bucket_delete(f->store, "b", old.id, NULL), STORE_NO_SUCH_BUCKET);
+	assert_int_equal(store_bucket_set_versioning(f->store, "b", old.id, STORE_VERSIONED, NULL),
+		STORE_NO_SUCH_BUCKET);
+	assert_int_equal(store_config_set(f->store, "b", old.id, "policy", "x", 1, NULL),
+		STORE_NO_SUCH_BUCKET);
+	assert_int_equal(store_lock_set(f->store, "b", old.id, &lock, NULL), STORE_NO_SUCH_BUCKET);
+	assert_int_equal(put_full(f, &(struct store_put){.bucket_id = old.id, .key = "k"}, "x", 1),
+		STORE_NO_SUCH_BUCKET);
+	assert_int_equal(store_upload_create(
+				 f->store, "b", old.id, "k", &(struct store_upload){0}, id, NULL),
+		STORE_NO_SUCH_BUCKET);
+
+	assert_int_equal(put_full(f, &(struct store_put){.bucket_id = new.id, .key = "k"}, "x", 1),
+		STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", old.id, &del, 1, NULL), STORE_NO_SUCH_BUCKET);
+	assert_int_equal(store_annotate(f->store,
+				 &(struct store_annotation){.bucket = "b",
+					 .bucket_id = old.id,
+					 .key = "k",
+					 .name = ":x",
+					 .value = "y"},
+				 NULL),
+		STORE_NO_SUCH_BUCKET);
+	assert_content(f, "k", "x");
+}
+
 /* A snapshot keeps its bytes when its key is replaced or deleted; the file is removed with the
  * snapshot. */
 static void a_reader_keeps_the_old_object(void **state)
@@ -82,7 +123,7 @@ static void a_reader_keeps_the_old_object(void **state)
 	o = get(f, "k");
 	put(f, "k", "2", new);
 	assert_content(f, "k", new);
-	assert_int_equal(store_delete(f->store, "b", &del, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", 0, &del, 1, NULL), STORE_OK);
 	assert_true(del.existed);
 
 	data = content(o);
@@ -139,7 +180,7 @@ static void writes_are_conditional(void **state)
 		struct store_delete clear = {.key = "k"};
 		struct store_delete del = {.key = "k", .condition = c->condition};
 
-		store_delete(f->store, "b", &clear, 1, NULL);
+		store_delete(f->store, "b", 0, &clear, 1, NULL);
 		if (c->there)
 			put(f, "k", c->there, "old");
 		assert_int_equal(put_full(f, &p, "new", 3), c->put);
@@ -148,10 +189,10 @@ static void writes_are_conditional(void **state)
 		else if (c->there)
 			assert_content(f, "k", "old");
 
-		store_delete(f->store, "b", &clear, 1, NULL);
+		store_delete(f->store, "b", 0, &clear, 1, NULL);
 		if (c->there)
 			put(f, "k", c->there, "old");
-		assert_int_equal(store_delete(f->store, "b", &del, 1, NULL), STORE_OK);
+		assert_int_equal(store_delete(f->store, "b", 0, &del, 1, NULL), STORE_OK);
 		assert_int_equal(del.status, c->del);
 	}
 }
@@ -172,10 +213,10 @@ static void a_copy_shares_bytes(void **state)
 	store_object_unref(source);
 	assert_int_equal(count_files(f), 1);
 
-	store_delete(f->store, "b", &del, 1, NULL);
+	store_delete(f->store, "b", 0, &del, 1, NULL);
 	assert_content(f, "copy", text);
 	del.key = "copy";
-	store_delete(f->store, "b", &del, 1, NULL);
+	store_delete(f->store, "b", 0, &del, 1, NULL);
 	assert_int_equal(count_files(f), 0);
 	free(text);
 }
@@ -192,7 +233,7 @@ static void a_copy_of_something_gone_is_refused(void **state)
 
 	put(f, "source", "s", text);
 	source = get(f, "source");
-	store_delete(f->store, "b", &del, 1, NULL);
+	store_delete(f->store, "b", 0, &del, 1, NULL);
 	copy.source = source;
 
 	assert_int_equal(store_put(f->store, &copy, NULL), STORE_CHANGED);
@@ -216,9 +257,9 @@ static void buckets_come_and_go(void **state)
 	assert_string_equal(list[1].name, "b");
 	free(list);
 	put(f, "k", "e", "x");
-	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_BUCKET_NOT_EMPTY);
-	assert_int_equal(store_bucket_delete(f->store, "a", NULL), STORE_OK);
-	assert_int_equal(store_bucket_delete(f->store, "a", NULL), STORE_NO_SUCH_BUCKET);
+	assert_int_equal(store_bucket_delete(f->store, "b", 0, NULL), STORE_BUCKET_NOT_EMPTY);
+	assert_int_equal(store_bucket_delete(f->store, "a", 0, NULL), STORE_OK);
+	assert_int_equal(store_bucket_delete(f->store, "a", 0, NULL), STORE_NO_SUCH_BUCKET);
 }
 
 /* A root has only one owner, even among two handles of one process. */
@@ -397,6 +438,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		TEST(an_object_is_read_as_it_was_put),
 		TEST(what_is_missing_is_named),
+		TEST(a_later_bucket_of_the_name_is_not_changed),
 		TEST(a_reader_keeps_the_old_object),
 		TEST(replaced_files_are_removed),
 		TEST(writes_are_conditional),

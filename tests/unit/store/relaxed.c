@@ -89,7 +89,7 @@ static void change_and_die(struct fixture *f)
 		open_relaxed(f, 0);
 		put(f, "large", "new", filled('n'));
 		put(f, "small", "new", "new");
-		store_delete(f->store, "b", &item, 1, NULL);
+		store_delete(f->store, "b", 0, &item, 1, NULL);
 		raise(SIGKILL);
 	}
 	assert_killed(pid);
@@ -344,7 +344,7 @@ static void sync_points_come_by_themselves(void **state)
 	open_relaxed(f, 1);
 	for (int i = 0; i < 50; i++)
 		assert_int_equal(put(f, "k", "e", filled('a')), STORE_OK);
-	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 
 	while (count_files(f) && clock_monotonic_ms() < deadline)
 		clock_sleep_ms(1);

@@ -86,7 +86,7 @@ static void step_delete(struct model *m, size_t key)
 	struct version v = {.marker = true};
 	bool exists = m->n[key] && !m->versions[key][0].marker;
 
-	assert_int_equal(store_delete(m->f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(m->f->store, "b", 0, &item, 1, NULL), STORE_OK);
 	assert_int_equal(item.existed, exists);
 	assert_int_equal(item.marker, m->versioning != STORE_UNVERSIONED);
 	if (m->versioning == STORE_UNVERSIONED) {
@@ -105,7 +105,7 @@ static void step_delete_version(struct model *m, size_t key)
 
 	if (exists)
 		item.version = m->versions[key][i].name;
-	assert_int_equal(store_delete(m->f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(m->f->store, "b", 0, &item, 1, NULL), STORE_OK);
 	assert_int_equal(item.existed, exists);
 	assert_int_equal(item.marker, exists && m->versions[key][i].marker);
 	assert_string_equal(item.made, "");
@@ -124,7 +124,7 @@ static enum store_status make_replica(struct model *m, size_t key, struct versio
 	struct store_delete item = {.key = keys[key], .replica = v->name};
 
 	if (v->marker) {
-		assert_int_equal(store_delete(m->f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_int_equal(store_delete(m->f->store, "b", 0, &item, 1, NULL), STORE_OK);
 		assert_string_equal(item.made, v->name);
 		return item.status;
 	}
@@ -164,7 +164,7 @@ static void step_versioning(struct model *m)
 {
 	m->versioning = pick(m, 2) ? STORE_VERSIONED : STORE_SUSPENDED;
 	assert_int_equal(
-		store_bucket_set_versioning(m->f->store, "b", m->versioning, NULL), STORE_OK);
+		store_bucket_set_versioning(m->f->store, "b", 0, m->versioning, NULL), STORE_OK);
 }
 
 /* --- comparing ------------------------------------------------------------------------------- */
@@ -322,10 +322,10 @@ static void no_version_is_omitted_if_those_before_are_deleted(void **state)
 	const char *after = NULL;
 	size_t n = 0;
 
-	store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL);
+	store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
-	store_bucket_set_versioning(f->store, "b", STORE_SUSPENDED, NULL);
+	store_bucket_set_versioning(f->store, "b", 0, STORE_SUSPENDED, NULL);
 	assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
 	do {
 		struct store_delete item = {.key = "k"};
@@ -339,7 +339,7 @@ static void no_version_is_omitted_if_those_before_are_deleted(void **state)
 		query.after = "k";
 		after = place;
 		item.version = list.entries[0].version;
-		assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 		assert_true(item.existed);
 		n++;
 	} while (list.truncated);
@@ -348,9 +348,9 @@ static void no_version_is_omitted_if_those_before_are_deleted(void **state)
 	/* If a page starts after a deleted version, a version may be repeated, but none is
 	 * omitted. */
 	assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
-	store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL);
+	store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL);
 	assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
-	assert_int_equal(store_delete(f->store, "b",
+	assert_int_equal(store_delete(f->store, "b", 0,
 				 &(struct store_delete){.key = "k", .version = "null"}, 1, NULL),
 		STORE_OK);
 	assert_int_equal(store_version_list(f->store, &query, "null", &list, NULL), STORE_OK);
@@ -368,7 +368,7 @@ static void a_version_has_one_name(void **state)
 	char name[STORE_VERSION_SIZE];
 
 	assert_int_equal(put(f, "k", "etag", "old"), STORE_OK);
-	store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL);
+	store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL);
 	assert_int_equal(put(f, "k", "etag", "new"), STORE_OK);
 	assert_int_equal(store_version_get(f->store, "b", "k", "null", &object, NULL), STORE_OK);
 	e.modified_ns = object->modified_ns;
@@ -377,7 +377,7 @@ static void a_version_has_one_name(void **state)
 	assert_int_equal(
 		store_version_get(f->store, "b", "k", name, &object, NULL), STORE_NO_SUCH_VERSION);
 	item.version = name;
-	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 	assert_false(item.existed);
 	assert_int_equal(store_annotate(f->store,
 				 &(struct store_annotation){.bucket = "b",
@@ -396,10 +396,10 @@ static void a_missing_object_may_be_behind_a_marker(void **state)
 	struct store_delete item = {.key = "k"};
 	struct store_object *object = NULL;
 
-	store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL);
+	store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL);
 	assert_int_equal(store_object_get(f->store, "b", "k", &object, NULL), STORE_NO_SUCH_KEY);
 	assert_null(object);
-	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
 	assert_int_equal(store_object_get(f->store, "b", "k", &object, NULL), STORE_NO_SUCH_KEY);
 	assert_true(object->marker);
 	assert_string_equal(object->version, item.made);
@@ -412,13 +412,13 @@ static void a_bucket_with_versions_is_not_empty(void **state)
 	struct store_delete item = {.key = "k"};
 
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
-	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
-	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_BUCKET_NOT_EMPTY);
+		store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_bucket_delete(f->store, "b", 0, NULL), STORE_BUCKET_NOT_EMPTY);
 	item.version = item.made;
-	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
-	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_OK);
-	assert_int_equal(store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL),
+	assert_int_equal(store_delete(f->store, "b", 0, &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_bucket_delete(f->store, "b", 0, NULL), STORE_OK);
+	assert_int_equal(store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL),
 		STORE_NO_SUCH_BUCKET);
 }
 
@@ -458,7 +458,7 @@ static void headers_of_the_store_are_changed_in_place(void **state)
 	char first[STORE_VERSION_SIZE];
 
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+		store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL), STORE_OK);
 	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_NO_SUCH_KEY);
 	assert_int_equal(put_full(f, &p, "1", 1), STORE_OK);
 	memcpy(first, p.version, sizeof(first));
@@ -491,16 +491,16 @@ static void configurations_belong_to_their_bucket(void **state)
 	struct buf out = BUF_INIT(100);
 
 	assert_int_equal(store_config_get(f->store, "b", "cors", &out, NULL), STORE_NO_SUCH_KEY);
-	assert_int_equal(store_config_set(f->store, "b", "cors", "text", 4, NULL), STORE_OK);
+	assert_int_equal(store_config_set(f->store, "b", 0, "cors", "text", 4, NULL), STORE_OK);
 	assert_int_equal(store_config_get(f->store, "b", "cors", &out, NULL), STORE_OK);
 	assert_string_equal(buf_str(&out), "text");
-	assert_int_equal(store_config_set(f->store, "b", "policy", "x", 1, NULL), STORE_OK);
-	assert_int_equal(store_config_set(f->store, "b", "cors", NULL, 0, NULL), STORE_OK);
+	assert_int_equal(store_config_set(f->store, "b", 0, "policy", "x", 1, NULL), STORE_OK);
+	assert_int_equal(store_config_set(f->store, "b", 0, "cors", NULL, 0, NULL), STORE_OK);
 	assert_int_equal(store_config_get(f->store, "b", "cors", &out, NULL), STORE_NO_SUCH_KEY);
 	assert_int_equal(store_config_get(f->store, "n", "cors", &out, NULL), STORE_NO_SUCH_BUCKET);
 	assert_int_equal(
-		store_config_set(f->store, "n", "cors", "x", 1, NULL), STORE_NO_SUCH_BUCKET);
-	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_OK);
+		store_config_set(f->store, "n", 0, "cors", "x", 1, NULL), STORE_NO_SUCH_BUCKET);
+	assert_int_equal(store_bucket_delete(f->store, "b", 0, NULL), STORE_OK);
 	assert_int_equal(store_bucket_create(f->store, "b", "", NULL), STORE_OK);
 	assert_int_equal(store_config_get(f->store, "b", "policy", &out, NULL), STORE_NO_SUCH_KEY);
 	buf_release(&out);
@@ -543,13 +543,13 @@ static void versioning_of_a_bucket_drops_no_snapshot_of_others(void **state)
 	before = get(f, "k");
 
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "other", STORE_VERSIONED, NULL), STORE_OK);
+		store_bucket_set_versioning(f->store, "other", 0, STORE_VERSIONED, NULL), STORE_OK);
 	after = get(f, "k");
 	assert_ptr_equal(before, after);
 	store_object_unref(after);
 
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+		store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL), STORE_OK);
 	after = get(f, "k");
 	assert_true(after->versioned);
 	store_object_unref(after);
@@ -578,7 +578,7 @@ static void a_store_of_the_first_format_is_upgraded(void **state)
 	assert_int_equal(store_bucket_get(f->store, "b", &bucket, NULL), STORE_OK);
 	assert_int_equal(bucket.versioning, STORE_UNVERSIONED);
 	assert_int_equal(
-		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+		store_bucket_set_versioning(f->store, "b", 0, STORE_VERSIONED, NULL), STORE_OK);
 	assert_int_equal(put(f, "k", "etag", "new"), STORE_OK);
 	assert_int_equal(store_version_get(f->store, "b", "k", "null", &object, NULL), STORE_OK);
 	data = content(object);
