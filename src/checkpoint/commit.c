@@ -17,7 +17,7 @@
 #include "s3/date.h"
 #include "s3/json.h"
 
-/* the last member: the checksum of everything before the comma that precedes it */
+/* start of the last member: the checksum of all bytes before the comma in front of SEAL */
 #define SEAL "\"crc64nvme\":\""
 
 static void decrefp(json_t **json)

@@ -25,7 +25,7 @@
 struct penstock_error;
 
 #define COMMIT_NAME   "COMMIT.json"
-#define COMMIT_SUFFIX ".COMMIT.json" /* after the name of a single file */
+#define COMMIT_SUFFIX ".COMMIT.json" /* end of the name of a single file's commit */
 #define COMMIT_FORMAT "penstock.checkpoint/1"
 /* Prefix of the names of a save's own files, which are not part of the checkpoint and are not
  * published. */
@@ -82,7 +82,7 @@ bool commit_name_is_good(const char *name);
  * a file with COMMIT_SUFFIX. */
 bool commit_is_name(const char *name);
 
-/* Returns -1 if out of memory. */
+/* Both functions return -1 if out of memory. */
 int commit_add_file(struct commit *c, const char *name, uint64_t size, uint64_t crc);
 int commit_set_metric(struct commit *c, const char *name, double value);
 const struct commit_metric *commit_find_metric(const struct commit *c, const char *name);
@@ -94,10 +94,11 @@ int commit_sort_files(struct commit *c, struct penstock_error *err);
 /* Compares by attempt, then step, then time: the newer commit is greater. */
 int commit_compare(const struct commit *a, const struct commit *b);
 
-/* Writes the document with its checksum. */
+/* Appends the document, with its checksum, to `out`. */
 int commit_format(const struct commit *c, struct buf *out, struct penstock_error *err);
-/* Fails with PENSTOCK_E_CORRUPT if the document is truncated, damaged or not a commit, and with
- * PENSTOCK_E_UNSUPPORTED if it has a later format. `name` is for messages. */
+/* Fails with PENSTOCK_E_CORRUPT if the document is truncated, damaged or not a commit, with
+ * PENSTOCK_E_UNSUPPORTED if it has another version of COMMIT_FORMAT, and with PENSTOCK_E_LIMIT if
+ * it has more than LIMIT_COMMIT bytes. `name` is for messages. */
 int commit_parse(struct commit **out, const char *data, size_t len, const char *name,
 	struct penstock_error *err);
 /* Returns true if an invalid document was meant to be a commit; otherwise it is an ordinary

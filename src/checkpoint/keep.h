@@ -15,10 +15,10 @@ struct keep_item {
 };
 
 struct keep_policy {
-	uint64_t latest; /* number of newest items of each trial to keep */
-	uint64_t best; /* number of items of each trial with the best metric to keep */
-	uint64_t best_all; /* number of best items of all trials to keep */
-	bool larger; /* larger is better */
+	uint64_t latest; /* keep this number of the newest items of each trial */
+	uint64_t best; /* keep this number of the best items of each trial */
+	uint64_t best_all; /* keep this number of the best items of all trials */
+	bool larger; /* an item is better if its metric is larger */
 	uint64_t every; /* keep the items whose step is a multiple of this number; 0 if unused */
 	bool newest; /* always keep the newest item */
 };

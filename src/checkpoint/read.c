@@ -191,10 +191,10 @@ void commit_list_release(struct commit_list *list)
 	*list = (struct commit_list){0};
 }
 
-/* Returns the path of the checkpoint that the entry `name` of `dir` shows: the entry is the
- * directory of a checkpoint, or the commit of a file. Returns NULL for other entries, and NULL with
- * errno ENOMEM if out of memory. Ignores a name that no save creates, because such a name could
- * contain a line break, which would break a printed list. */
+/* Returns the path of a checkpoint if the entry `name` of `dir` is the directory of the checkpoint,
+ * or the commit of a file. Returns NULL for other entries, and NULL with errno ENOMEM if out of
+ * memory. Ignores a name that no save creates, because such a name could contain a line break,
+ * which would break a printed list. */
 static char *path_of(const char *dir, const char *name)
 {
 	_cleanup_free_ char *path = NULL, *file = NULL;

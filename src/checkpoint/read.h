@@ -5,8 +5,8 @@
 #include "checkpoint/commit.h"
 
 /* Reads the commit of checkpoint `path`: a directory, or a file with its commit next to it.
- * Fails with PENSTOCK_E_NOT_FOUND if there is no commit, and with PENSTOCK_E_CORRUPT if the commit
- * is invalid. */
+ * Fails with PENSTOCK_E_NOT_FOUND if there is no commit, with PENSTOCK_E_CORRUPT if the commit is
+ * invalid, and otherwise like commit_parse(). */
 int commit_open(struct commit **out, const char *path, struct penstock_error *err);
 
 /* Verifies that the commit of checkpoint `name` names at least one file and, if `single`, only the
@@ -27,11 +27,11 @@ int commit_checksum(int fd, uint64_t size, const volatile int *cancel, uint64_t 
 
 struct commit_entry {
 	char *path;
-	struct commit *commit; /* NULL if invalid */
+	struct commit *commit; /* NULL if the commit is invalid or cannot be read */
 	bool single; /* a file, with its commit next to it */
 	bool elsewhere; /* not in the directory: the caller has added the entry to the list */
-	char *why; /* the reason; NULL if valid */
-	uint64_t step; /* from the commit, or from the name if the commit is invalid */
+	char *why; /* reason why `commit` is NULL; NULL if `commit` is valid */
+	uint64_t step; /* from the commit, or from the name if `commit` is NULL */
 	unsigned attempt; /* UINT_MAX if unknown */
 };
 struct commit_list {

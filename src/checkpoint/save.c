@@ -21,7 +21,7 @@
 
 #define WRITE_STEP (1 * MIB) /* bytes written and then checksummed while they are in the cache */
 #define FLUSH_STEP                                                                                 \
-	(8 * MIB) /* bytes after which the kernel starts to write, so that the commit waits less */
+	(8 * MIB) /* bytes after which write-back is started, so that the commit waits less */
 
 /* ---- files below the checkpoint ---- */
 
@@ -324,8 +324,8 @@ const char *save_path(const struct save *s)
 
 /* ---- committing ---- */
 
-/* Adds the files that the program has written but not added, below the directory `dir` in the open
- * directory `at`. `path` is the path of `dir` in the checkpoint. */
+/* Adds the files below the directory `dir` of the open directory `at`, except files that
+ * save_write() or save_add() has added. `path` is the path of `dir` in the checkpoint. */
 static int add_tree(struct save *s, int at, const char *dir, const char *path, unsigned depth,
 	struct penstock_error *err)
 {
@@ -429,9 +429,9 @@ static int seal(struct save *s, struct penstock_error *err)
 	return r == 0 ? save_sync_dir(s->fd, s->path, err) : r;
 }
 
-/* Syncs the directory of the checkpoints, and its parent directory, because a rank may have created
- * the directory. Skips the parent if the directory is a mount point, or if the parent cannot be
- * opened. */
+/* Syncs the directory of all checkpoints, and also its parent directory, because a rank may have
+ * created the directory of all checkpoints. Skips the parent directory if it is on another file
+ * system, or if it cannot be opened. */
 static int sync_above(const struct save *s, struct penstock_error *err)
 {
 	_cleanup_close_ int above = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;

@@ -22,7 +22,7 @@ struct save_file {
 	struct checksum sum; /* checksum of the bytes written; unused if `done` */
 	uint64_t crc;
 	bool done; /* added by save_add(): nothing can be appended */
-	UT_hash_handle hh; /* by name, in the order in which they were added */
+	UT_hash_handle hh; /* files by name, in the order in which the files were added */
 };
 
 struct save {
