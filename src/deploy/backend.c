@@ -217,7 +217,7 @@ int backend_start(struct backend *s, const struct deploy_options *o, uint16_t po
 
 /* ---- health ---- */
 
-/* The address at which this machine reaches the sockets. */
+/* Returns the address at which this machine connects to sockets that listen on `host`. */
 static const char *reach(const char *host)
 {
 	return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 ? "127.0.0.1" : host;

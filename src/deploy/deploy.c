@@ -49,7 +49,7 @@ struct deployment {
 	struct backend servers[2];
 	unsigned front; /* the slot of the server that gets new connections */
 	unsigned first; /* the slot whose socket comes first in the SO_REUSEPORT group */
-	/* time at which a ready server that is not in front is asked to end */
+	/* earliest time at which a ready server that is not in front is asked to end */
 	int64_t retire_ms;
 	struct model previous; /* the version that was in service before the current one */
 	/* The version whose server starts in front at `again_ms`. */
@@ -513,7 +513,7 @@ static void step(struct deployment *d, unsigned slot)
 	}
 }
 
-/* Takes the version that the thread of follow.c offers, once a slot is free for its server. */
+/* Takes the version that the thread of follow.c offers, once its server can start or reload. */
 static void take_offer(struct deployment *d)
 {
 	const struct backend *front = &d->servers[d->front];
@@ -555,7 +555,7 @@ static void take_offer(struct deployment *d)
 
 /* ---- begin and end ---- */
 
-/* Asks all servers to end, and waits for them. */
+/* Asks all servers to end, waits, and kills servers that have not ended after `drain_ms`. */
 static void end_servers(struct deployment *d)
 {
 	for (size_t i = 0; i < 2; i++) {
@@ -663,7 +663,7 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	lost = load(d, over);
-	/* This process may be killed soon, too. */
+	/* Start a spare at once, because this process may be killed soon, too. */
 	if (over)
 		keep_spare(d);
 	if (!over && is_cached(d, &d->last) && !copy_model(&d->previous, &d->last))
@@ -671,7 +671,7 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	if (over)
 		log_warn("the previous process was killed; its servers continue");
 	else if (d->o->traffic == DEPLOY_SOCKET)
-		end_servers(d); /* the sockets were closed with the processes that held them */
+		end_servers(d); /* the earlier process has not passed on its sockets */
 	if (d->servers[0].phase == BACKEND_NONE && d->servers[1].phase == BACKEND_NONE && !over) {
 		d->port = d->o->port;
 		r = traffic_find(d->o->host, &d->port, err);

@@ -48,7 +48,7 @@ struct deploy_options {
 	enum deploy_traffic traffic;
 	int signal; /* sent to the server with DEPLOY_SIGNAL */
 	const char *health; /* path or URL; if NULL, any status of "/" below 500 is healthy */
-	const char *best; /* metric of commits; NULL for the newest version */
+	const char *best; /* metric that selects the version; NULL for the newest version */
 	bool best_is_max;
 	const char *ready; /* name of an object that completes a version; may be NULL */
 	int64_t interval_ms; /* time between two searches for versions */
@@ -70,8 +70,8 @@ struct deploy_options {
  * nothing to serve. */
 int deploy_run(const struct deploy_options *options, struct penstock_error *err);
 
-/* If this process is a spare, waits until the spare is needed. Returns false if the process must
- * exit. Call this function before signals are handled. */
+/* Returns true at once unless this process is a spare. In a spare, waits until the spare is needed;
+ * returns false if the spare must exit. Call this function before signals are handled. */
 bool deploy_is_needed(void);
 
 /* Directory of the cached versions below HOME: HOME/models/PLACE/CONTENT. */

@@ -39,7 +39,7 @@ struct follower {
 	bool state_fails; /* the last write of the entry failed */
 	bool said_none; /* reported that there is no version */
 	bool said_whole; /* reported that the whole prefix is one version */
-	bool serves; /* main has a server */
+	bool serves; /* main has reported a version in service */
 	bool no_bucket; /* the last listing found no bucket */
 };
 
@@ -61,7 +61,7 @@ static void forget_ready(struct follower *w)
 
 /* ---- the state object ---- */
 
-/* A copy of what main has reported. */
+/* A copy of the reports of main. */
 struct reported {
 	struct model serving; /* empty if this version has failed */
 	struct model failed; /* empty if main tries this version again */
@@ -75,7 +75,7 @@ static void reported_release(struct reported *reported)
 	free(reported->why);
 }
 
-/* The caller has the lock. Returns false if out of memory. */
+/* The caller holds f->lock. Returns false if out of memory. */
 static bool copy_reported(struct reported *to, const struct follow *f)
 {
 	if (strcmp(f->serving.content, f->failed.content) != 0 &&
@@ -85,7 +85,8 @@ static bool copy_reported(struct reported *to, const struct follow *f)
 	       (model_copy_name(&to->failed, &f->failed) && str_copy(&to->why, f->why));
 }
 
-/* Writes this replica's entry if it has changed or is old, and also during a rollout. */
+/* Writes this replica's entry if the entry has changed or is REFRESH_MS old, and always during a
+ * rollout and once afterwards. */
 static int write_entry(struct follower *w, bool rolls, struct penstock_error *err)
 {
 	_cleanup_(reported_release) struct reported now = {0};
@@ -153,8 +154,8 @@ static int fetch(struct follower *w, struct model *model, const struct model *se
 		return 0;
 	forget_ready(w);
 	r = model_fetch(w->f->o, model, &w->f->stop, &w->cached, err);
-	/* If nothing is in service, refuse a version that cannot be fetched, so that an older
-	 * version is served. */
+	/* Refuse a damaged version. If nothing is in service, also refuse a version that cannot be
+	 * fetched for another reason, so that an older version is served. */
 	if (r == -(int)PENSTOCK_E_CORRUPT)
 		follow_failed(w->f, model, err->message, true);
 	else if (r < 0 && !serving->name && r != -(int)PENSTOCK_E_CHANGED &&
@@ -186,7 +187,7 @@ static int take_turn(struct follower *w, const struct reported *now, struct pens
 	return r;
 }
 
-/* Offers the version that was served last, without waiting for the store. */
+/* Offers the version that was served last, if the cache has it, without a request to the store. */
 static void offer_last(struct follower *w)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -271,7 +272,7 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 	return r < 0 ? r : wait;
 }
 
-/* Waits for main, or for the next look. Returns false if the thread must end. */
+/* Waits until main wakes the thread, or `ms` at most. Returns false if the thread must end. */
 static bool wait_turn(struct follow *f, int64_t ms)
 {
 	int64_t until = clock_monotonic_ms() + ms;
@@ -409,7 +410,7 @@ void follow_stop(struct follow *f)
 	f->started = false;
 }
 
-/* Wakes the thread after a report. The turn ends only if the report is about the version that
+/* Wakes the thread after a report on `model`. The turn ends only if `model` is the version that
  * rolls. */
 static void changed(struct follow *f, const struct model *model)
 {
@@ -433,7 +434,7 @@ void follow_serving(struct follow *f, const struct model *model, bool rolled)
 		model_release(&f->tried);
 }
 
-/* Returns false if out of memory. */
+/* Refuses a content until `until_ms`, forever if 0. Returns false if out of memory. */
 static bool refuse(struct refused *refused, const char *content, int64_t until_ms)
 {
 	struct refused_content *list;
@@ -454,7 +455,7 @@ static bool refuse(struct refused *refused, const char *content, int64_t until_m
 }
 
 /* Ends the attempt to serve a version. The version is offered again, unless it is refused. The
- * caller has the lock. */
+ * caller holds f->lock. */
 static void end_try(struct follow *f, const struct model *model)
 {
 	changed(f, model);

@@ -37,9 +37,9 @@ struct model {
 	bool committed; /* the version has the commit of a checkpoint */
 };
 void model_release(struct model *model);
-/* Both functions return false if out of memory. */
+/* Sets name and content, and releases the other members. Returns false if out of memory. */
 bool model_set(struct model *to, const char *name, const char *content);
-/* Copies name and content; `from` may be empty. */
+/* Copies name and content, unless `from` is empty. Returns false if out of memory. */
 bool model_copy_name(struct model *to, const struct model *from);
 
 /* Results of earlier looks, which are searches for versions by versions_look(). Zero the struct
@@ -182,7 +182,7 @@ struct spare_hand {
 	int lock;
 	int sockets[2]; /* -1 if servers listen themselves */
 };
-/* Returns false if this process is not a spare that took over. */
+/* Gets the descriptors if this process is a spare that took over; otherwise returns false. */
 bool spare_take_over(struct spare_hand *out);
 /* Starts a spare unless one is running; at most one start per second. */
 int spare_keep(struct spare *s, const struct spare_hand *hand, struct penstock_error *err);
@@ -197,7 +197,7 @@ enum { REPLICAS_TERM_MS = 15000 }; /* a replica that rolls writes more often tha
 struct replicas {
 	const struct deploy_options *o;
 	char *name; /* "HOST:PORT" */
-	/* Heartbeat numbers of other replicas that roll, and when each was first seen. */
+	/* Heartbeat numbers of other replicas that roll, and when each number was first seen. */
 	struct seen_beat *beats;
 	size_t n_beats;
 	int64_t beat; /* heartbeat number of this replica: counts the writes of its entry */
@@ -260,14 +260,14 @@ struct follow {
 void follow_init(struct follow *f, const struct deploy_options *o);
 /* Starts the thread. If a version is in service, main must have reported it before. */
 int follow_start(struct follow *f, uint16_t port, struct penstock_error *err);
-/* Removes this replica from the state object, unless its last write failed, ends the thread, and
- * releases the members. */
+/* Removes this replica's entry from the state object, unless the last write of the entry failed;
+ * then ends the thread, and releases the members. */
 void follow_stop(struct follow *f);
 /* Reports the version in service. `rolled` is true if the version was offered and has just gone
  * into service; earlier failures are then forgotten. */
 void follow_serving(struct follow *f, const struct model *model, bool rolled);
-/* Reports a version that failed. The version is never offered again if `for_ever` is true, else not
- * for a minute. */
+/* Reports a version that failed. The version is never offered again if `for_ever` is true, else
+ * only after a minute. */
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever);
 /* Reports a version whose server has ended and had not become healthy before the process that
  * started the server was killed. The version is offered again. */

@@ -23,7 +23,7 @@ struct seen_beat {
 	int64_t since_ms; /* time of the last change, on this machine's monotonic clock */
 };
 
-/* The object as it was read. */
+/* The state object as it was read. */
 struct document {
 	json_t *root; /* not NULL after load() has succeeded */
 	char etag[OBJECT_ETAG_SIZE]; /* "" if there is no object */

@@ -101,7 +101,7 @@ static int send_hand(int channel, const struct spare_hand *hand, struct penstock
 	return 0;
 }
 
-/* Adds the arguments of this process. */
+/* Adds the arguments of this process to `argv`. */
 static int own_arguments(struct strlist *argv, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(COMMAND_LINE);

@@ -45,7 +45,8 @@ static uint16_t port_of(int fd)
 	return getsockname(fd, (struct sockaddr *)&a, &len) < 0 ? 0 : ntohs(a.sin6_port);
 }
 
-/* If `shared` is true, other sockets of this user may listen on the address, too. */
+/* Returns a socket that listens on an address. If `shared` is true, other sockets of this user may
+ * listen on the same address. */
 static int listen_on(const char *host, uint16_t port, bool shared, struct penstock_error *err)
 {
 	struct sockaddr_storage address;

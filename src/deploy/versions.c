@@ -82,7 +82,7 @@ bool refused_has(const struct refused *refused, const char *content)
 
 struct look {
 	struct versions *v;
-	size_t cut; /* bytes of the prefix */
+	size_t cut; /* length of the prefix, which is cut off the paths of `files` */
 	struct model_file *files;
 	size_t n;
 	/* indexes of the files next to the directories; each version includes these files */
@@ -356,7 +356,8 @@ static int find_candidates(
 	return r;
 }
 
-/* Sorts the better candidate first: by metric, else by number, else by commit. */
+/* Sorts the better candidate first: by the metric `best` if it is set, then by number, then by
+ * commit_compare(). */
 static int compare(const void *a, const void *b, void *cookie)
 {
 	const struct candidate *x = a, *y = b;
