@@ -146,7 +146,7 @@ static int scalar(struct protobuf tensor, double *out)
 	return r < 0 ? -1 : found;
 }
 
-/* Returns 1 for a number with its tag, 0 for any other value, or -1 if the value is invalid. */
+/* Gets tag and number of a value. Returns 1, 0 if either is missing, -1 if the value is invalid. */
 static int read_value(struct protobuf value, struct protobuf *tag, double *out)
 {
 	struct protobuf_field field;

@@ -22,10 +22,10 @@ extern const struct metrics_format metrics_events, metrics_lines, metrics_table,
 /* Like metrics_feed_init() for a file of MLflow with the series GROUP/NAME, at any path. */
 int metrics_feed_init_mlflow(struct metrics_feed *feed, struct metrics *metrics, const char *group,
 	const char *name, struct penstock_error *err);
-/* Notes the first problem of a file. */
+/* Sets feed->problem, unless the file has an earlier problem. */
 void metrics_problem(struct metrics_feed *feed, uint64_t offset, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Returns true, and notes the problem, if a file of this size is too large to be read. */
+/* Returns true, and sets feed->problem, if a file of this size is too large to be read. */
 bool metrics_too_large(struct metrics_feed *feed, uint64_t size);
 /* Adds a point to a series of this file. */
 int metrics_feed_point(struct metrics_feed *feed, const char *name,

@@ -98,7 +98,7 @@ struct metrics_feed {
 	char problem[160]; /* the first problem, with its offset; "" if there is none */
 };
 
-/* Sets `format` by the path of the file below the output; NULL if the file has no metrics. */
+/* Selects `format` by the path of the file below the output; NULL if the file has no metrics. */
 int metrics_feed_init(struct metrics_feed *feed, struct metrics *metrics, const char *path,
 	struct penstock_error *err);
 /* Takes the next bytes of the file. Notes invalid bytes in `problem`, and skips them if the format

@@ -18,8 +18,8 @@ enum {
 	LONGEST_VALUE = 64 * 1024,
 };
 
-/* Limit of SQLite's memory in this process while it reads a file: a crafted file can cause a sort
- * of any size. */
+/* Limit of SQLite's memory in this process while a database is read: a crafted file can cause a
+ * sort of any size. */
 #define MOST_MEMORY (256 * MIB)
 
 #define ROWS                                                                                       \
@@ -68,7 +68,7 @@ static int add_row(struct metrics_feed *feed, sqlite3_stmt *rows, struct penstoc
 	return metrics_feed_point(feed, name, &point, err);
 }
 
-/* Returns a code of SQLite. If a point cannot be added, `*r` gets the error. */
+/* Returns a code of SQLite. If a point cannot be added, `*r` gets a negative code. */
 static int read_rows(struct metrics_feed *feed, sqlite3 *db, int *r, struct penstock_error *err)
 {
 	_cleanup_(finalizep) sqlite3_stmt *rows = NULL;

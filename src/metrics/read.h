@@ -18,7 +18,7 @@
 /* Receives the first problem of each file; the other files are still read. May be NULL. */
 typedef void (*metrics_note_fn)(void *cookie, const char *path, const char *problem);
 
-/* Does not follow symbolic links. A missing directory counts as empty. */
+/* Reads all files below `dir`. Skips symbolic links. A missing directory counts as empty. */
 int metrics_read_dir(struct metrics *metrics, const char *dir, metrics_note_fn note, void *cookie,
 	struct penstock_error *err);
 /* Reads one file as `path`, which selects its format and the names of its series. */

@@ -46,7 +46,7 @@ const struct metrics_series *metrics_find(const struct metrics *metrics, const c
 	return found ? &metrics->series[i] : NULL;
 }
 
-/* Takes ownership of the name. */
+/* Inserts a series. Takes ownership of `name`, even on failure. Returns NULL if out of memory. */
 static struct metrics_series *insert(struct metrics *metrics, size_t at, char *name)
 {
 	struct metrics_series *list = array_grow(

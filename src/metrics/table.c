@@ -1,7 +1,7 @@
 /*
  * Tables of comma-separated values (RFC 4180, without line ends in fields), whose first line has
- * the names of the columns: files of Lightning's CSVLogger, and the usage of a run. The value of a
- * column "name" is a prefix of the names of the other columns.
+ * the names of the columns: files of Lightning's CSVLogger, and the usage of a run. If a row has
+ * the value V in a column "name", the values in its other columns belong to the series V/COLUMN.
  */
 #include <math.h>
 #include <stdlib.h>
