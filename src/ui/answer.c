@@ -14,8 +14,8 @@
 #include "s3/uri.h"
 
 #define TAG_BYTES   ((ANSWER_TAG_SIZE - 3) / 2)
-#define WARNING_MAX 1000 /* bytes of a warning; the header has up to three bytes for each of them */
-#define PACKED_MIN  4096 /* bytes; a shorter body takes only a few packets and is not compressed */
+#define WARNING_MAX 1000 /* maximum bytes of a warning, before it is percent-encoded */
+#define PACKED_MIN  4096 /* bytes; a shorter body fits in a few packets and is not compressed */
 /* Allows the page's own script, style, images and requests, and images that the page makes from
  * bytes. */
 #define POLICY                                                                                     \
@@ -215,7 +215,7 @@ enum MHD_Result answer_json(struct exchange *x, json_t *value)
 	return answer_value(x, MHD_HTTP_OK, value);
 }
 
-/* Returns a JSON string with the text, which may be invalid UTF-8. */
+/* Returns a JSON string with the text, after replacing invalid UTF-8 in the text. */
 static json_t *text_value(char *text)
 {
 	str_make_utf8(text);

@@ -24,7 +24,7 @@ struct list {
 	char tag[ANSWER_TAG_SIZE];
 	struct digest *entries;
 	size_t n;
-	uint64_t used; /* by the clock of `changes` */
+	uint64_t used; /* value of changes.clock at the last use */
 };
 
 struct changes {
@@ -81,7 +81,7 @@ static int add_entry(struct entries *e, const char *from, const char *to)
 static int split(const struct buf *list, struct entries *e)
 {
 	const char *text = buf_str(list), *end = text + list->len, *from = text;
-	bool inside = false; /* a string */
+	bool inside = false; /* true within a string */
 	int depth = 0, r = 0;
 
 	for (const char *at = text; at < end && r == 0; at++) {

@@ -25,9 +25,9 @@
 #include "ui/verb.h"
 
 #define BLOCK	 (256 * KIB)
-#define INDEXES	 8 /* indexes that are kept */
-#define MATCHES	 1000 /* matches in a reply */
-#define SEARCHED (256 * MIB) /* bytes that one request reads */
+#define INDEXES	 8 /* maximum number of indexes in memory */
+#define MATCHES	 1000 /* maximum number of matches in a reply */
+#define SEARCHED (256 * MIB) /* bytes after which a search ends, and reports where to continue */
 #define POLL_MS	 50
 #define WAIT_MS	 20000
 #define FETCH_MS 60000
@@ -41,9 +41,9 @@ struct log_index {
 	uint64_t lines; /* lines that begin in these bytes */
 	bool between; /* the next byte begins a line */
 	uint64_t every; /* a power of two */
-	uint64_t *places; /* [PLACES], in bytes */
+	uint64_t *places; /* array of PLACES byte offsets */
 	size_t n;
-	uint64_t used; /* number of the last use */
+	uint64_t used; /* value of log_cache.uses at the last use */
 };
 
 struct log_cache {
@@ -83,7 +83,7 @@ static bool is_live(const struct ui *ui, const char *id, int64_t attempt)
 	return fd >= 0 && fs_lock_held(fd);
 }
 
-/* Lets `penstock logs` fetch a log of another machine to this machine. */
+/* Makes `penstock logs` fetch the log of an attempt on another machine to this machine. */
 static int fetch(const struct ui *ui, const char *id, int64_t attempt, struct penstock_error *err)
 {
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
@@ -367,7 +367,7 @@ struct search {
 	const char *text;
 	size_t len;
 	json_t *matches;
-	uint64_t line; /* the line at `offset` */
+	uint64_t line; /* number of the line at `offset` */
 	uint64_t offset;
 };
 
@@ -406,7 +406,7 @@ static size_t search_block(struct search *search, const char *block, size_t n, b
 	return done;
 }
 
-/* Returns the number of the line that begins at `offset`. */
+/* Returns the number, from 0, of the line that begins at `offset`; 0 on failure. */
 static uint64_t line_at(struct exchange *x, const struct log *log, uint64_t offset)
 {
 	struct log_cache *cache = x->ui->logs;

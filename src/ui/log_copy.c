@@ -61,7 +61,7 @@ static int stored_size(
 	return 0;
 }
 
-/* Appends the bytes from `have` to `size`. */
+/* Appends the bytes of the object from offset `have` to `size`. */
 static int append(const struct ui *ui, int fd, const char *log, uint64_t have, uint64_t size,
 	struct penstock_error *err)
 {
@@ -118,7 +118,7 @@ static int refresh(
 	}
 	if (r == 0 && size > have)
 		r = append(ui, fd, log, have, size, err);
-	/* A copy that failed is not fresh. */
+	/* After a failure the copy gets an old time, so that the next request tries again. */
 	futimens(fd, r < 0 ? (const struct timespec[]){{0}, {0}} : NULL);
 	return r;
 }

@@ -152,8 +152,8 @@ static json_t *runs_of_place(struct ui *ui, const char *place, struct verb_resul
 	return list;
 }
 
-/* Returns the runs of all places, at most FRESH_MS old. The list is borrowed, and valid under the
- * lock. A place that cannot be read has no runs, and is in the list of failures. */
+/* Returns the runs of all places, at most FRESH_MS old. The list is borrowed, and valid while
+ * outputs->lock is held. A place that cannot be read has no runs, and is in outputs->failures. */
 static json_t *runs_of_places(struct ui *ui, struct outputs *outputs)
 {
 	if (outputs->runs && clock_monotonic_ms() - outputs->listed_ms < FRESH_MS)

@@ -10,7 +10,7 @@
 #include "page_files.h"
 #include "ui/answer.h"
 
-/* Returns false if out of memory. */
+/* Decompresses the file. Returns false if out of memory. */
 static bool unpack(const struct page_file *file, struct buf *out)
 {
 	_cleanup_free_ struct inflate_state *state = malloc(sizeof(*state));

@@ -34,7 +34,7 @@
 
 #define WORDS	11
 #define READ_MS 120000 /* timeout of a verb that only reads */
-#define PIECE	(64 * KIB) /* bytes of contents that are passed on at a time */
+#define PIECE	(64 * KIB) /* maximum bytes of contents that are passed on at a time */
 /* The page shows the last message of a verb with this option as a warning. */
 #define ONLY_WARNINGS "--log-level=warn"
 

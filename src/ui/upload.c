@@ -36,7 +36,7 @@ struct upload_part {
 	struct upload upload;
 	uint64_t size; /* size of this part */
 	uint64_t received;
-	int failure; /* errno */
+	int failure; /* errno of a failed write; 0 if none failed */
 };
 
 static void upload_release(struct upload *upload)
@@ -57,7 +57,7 @@ static uint64_t part_bytes(const struct upload *upload)
 	return left < LIMIT_UI_PART ? left : LIMIT_UI_PART;
 }
 
-/* Computes the id of an upload: size, time and destination identify it. */
+/* Computes the id of an upload from the size and time of the file and the destination. */
 static int make_id(const struct upload *upload, char id[static ID_SIZE], struct penstock_error *err)
 {
 	_cleanup_free_ char *text = str_printf("%s\n%s", upload->store, upload->url);

@@ -18,13 +18,13 @@
 #include "transfer/location.h"
 
 #define PROGRAM	      "/proc/self/exe"
-#define KILL_AFTER_MS 2000 /* time after SIGTERM */
+#define KILL_AFTER_MS 2000 /* time between SIGTERM and SIGKILL */
 #define POLL_MS	      50 /* time between checks of `cancel` */
 
 struct verb {
 	struct process process;
-	int out; /* a pipe */
-	int err; /* a file in memory */
+	int out; /* the read end of a pipe from the verb's stdout */
+	int err; /* a file in memory that is the verb's stderr */
 	const atomic_int *cancel;
 };
 

@@ -37,8 +37,8 @@ bool verb_is_object(const char *url);
 /* Adds the options of a store: "embedded", the name of a profile, or "" or "default" for the store
  * of the environment. Returns -1 if out of memory. */
 int verb_add_store(struct strlist *words, const char *store);
-/* Returns the URL of a place of runs: s3://… or gs://…, or STORE:s3://… for a place in a store
- * other than the store of the environment. NULL if the place is invalid. */
+/* Returns the URL in a place of runs, or NULL if the place is invalid. A place is s3://… or
+ * gs://…, or STORE:s3://… in a store other than the store of the environment. */
 const char *verb_place_url(const char *place);
 /* Adds the options of the store of a valid place. Returns -1 if out of memory. */
 int verb_add_place_store(struct strlist *words, const char *place);
