@@ -59,7 +59,7 @@ static const char *name_of(const char *action, const struct access_subject *subj
 
 /* --- the decision ---------------------------------------------------------------------------- */
 
-/* The root of the account can always repair the policy, unless it gave up this right. */
+/* The root of the account can always repair the policy, unless the root gave up this right. */
 static bool is_repair(
 	const struct access_settings *settings, const struct identity *who, const char *action)
 {

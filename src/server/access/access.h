@@ -23,7 +23,7 @@ struct access_subject {
 	const char *bucket; /* "" for the service */
 	const char *key; /* NULL for the bucket itself */
 	const char *version; /* NULL if the request names no version */
-	/* tags of the request's document, as a query; NULL to use x-amz-tagging */
+	/* tags in the request's document, as a URL query; NULL to use x-amz-tagging */
 	const char *tags;
 	bool locks; /* use the next members instead of the headers x-amz-object-lock-... */
 	/* values in the request's document; NULL if the request has no document */

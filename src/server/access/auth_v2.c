@@ -108,8 +108,8 @@ static bool is_signed_with(
 	       matches(req->identity->secret_access_key, text.data, text.len, signature);
 }
 
-/* `date` is the date of the header, or the expiry time of a URL. botocore signs "/bucket/" for the
- * path "/bucket". Sets the reply and returns false on failure. */
+/* Verifies `signature`. `date` is the date of the header, or the expiry time of a URL. botocore
+ * signs "/bucket/" for the path "/bucket". Sets the reply and returns false on failure. */
 static bool check_signature(struct request *req, const char *date, const char *signature)
 {
 	const char *sub = request_subresource(req);

@@ -75,7 +75,7 @@ static const char *id_of(struct request *req, const struct s3_grant *grant)
 	return NULL;
 }
 
-/* Adds the grants of groups first, as in canned ACLs. */
+/* Adds all grants, the grants of groups first, as in canned ACLs. */
 static bool add_grants(struct request *req, const struct s3_acl *acl, struct buf *out)
 {
 	for (size_t i = 0; i < acl->n; i++)
@@ -354,7 +354,7 @@ int grants_ask(struct request *req, const struct access_settings *settings, cons
 
 /* --- new objects ----------------------------------------------------------------------------- */
 
-/* Selects the owner of a new object, and its list. */
+/* Selects the account that owns a new object, and the object's list of grants. */
 static bool choose(struct request *req, const struct grants_scope *scope, const char **account,
 	const char **text)
 {

@@ -29,7 +29,7 @@ struct store_object;
 struct grants_scope {
 	struct access_settings *settings;
 	struct s3_owner bucket_owner;
-	bool enforced; /* lists do not count: all objects belong to the owner of the bucket */
+	bool enforced; /* lists of grants do not count: the bucket's owner owns all objects */
 };
 #define GRANTS_SCOPE_INIT                                                                          \
 	{                                                                                          \

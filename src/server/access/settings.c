@@ -18,14 +18,14 @@
 /* Maximum number of buckets whose settings are kept. If two buckets have the same slot, the slot
  * keeps the settings that were read last. */
 #define SLOTS 1024
-/* bytes of the texts of these settings; parsed, a policy takes up to eight times as much memory */
+/* Maximum bytes of all texts. A parsed policy takes up to eight times the memory of its text. */
 #define TEXTS_MAX (8 * MIB)
 
 struct settings_cache {
 	pthread_mutex_t lock;
 	/* under lock */
 	struct access_settings *slots[SLOTS];
-	size_t len; /* sum of all slots */
+	size_t len; /* sum of the lengths of the texts in all slots */
 	size_t next; /* slot to be emptied if the texts are too long */
 };
 

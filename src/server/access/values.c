@@ -187,7 +187,7 @@ static int signature_version(const struct values_source *source, struct policy_v
 	return take(out, *req->auth.access_key ? "AWS4-HMAC-SHA256" : "AWS");
 }
 
-/* The age is in milliseconds. */
+/* Gets the age of the signature, in milliseconds. */
 static int signature_age(const struct values_source *source, struct policy_values *out)
 {
 	const struct request *req = source->req;
@@ -269,7 +269,7 @@ static int resource_account(const struct values_source *source, struct policy_va
 	return take(out, source->owner);
 }
 
-/* For s3:PutObject: "false" for the start of a multipart upload and for its parts. */
+/* Gets "false" for the start and the parts of a multipart upload, "true" for all other requests. */
 static int creates_object(const struct values_source *source, struct policy_values *out)
 {
 	const struct request *req = source->req;

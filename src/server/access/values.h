@@ -12,7 +12,7 @@ struct request;
 struct s3_tagging;
 struct store_object;
 
-/* The cookie of a struct policy_question. */
+/* The cookie of a struct policy_question whose callback is values_of_request(). */
 struct values_source {
 	struct request *req;
 	const struct access_subject *subject;
@@ -23,11 +23,11 @@ struct values_source {
 	struct arena *memory;
 };
 
-/* A callback for struct policy_question. The values live as long as the request and `memory`. */
+/* Gets the values of the condition key `key`, which live as long as the request and `memory`. */
 int values_of_request(
 	const struct policy_question *question, const char *key, struct policy_values *out);
-/* Allows the request the policy steps of one more decision, up to LIMIT_POLICY_STEPS in all.
- * Returns the counter of the remaining steps. */
+/* Adds the policy steps of one more decision (LIMIT_POLICY_STEPS_KEY) to the remaining steps of the
+ * request, up to LIMIT_POLICY_STEPS. Returns the counter of the remaining steps. */
 size_t *values_steps(struct request *req);
 
 #endif

@@ -22,10 +22,10 @@
 #include "store/header.h"
 #include "store/store.h"
 
-/* Bytes that are counted for each future object in addition to its lines. */
+/* Bytes that are counted for each future log object in addition to its lines. */
 #define PENDING_BYTES (4 * KIB)
 
-/* The lines of one future object. */
+/* The lines of one future log object. */
 struct pending {
 	struct pending *next;
 	char bucket[64]; /* the logged bucket */
@@ -50,7 +50,7 @@ struct access_log {
 	struct pending *pending;
 	int64_t since_ms; /* when the first pending line arrived; 0 if no line is pending */
 	size_t fresh; /* bytes that were added since the last delivery */
-	size_t n_dropped; /* since the last delivery */
+	size_t n_dropped; /* lines that were dropped since the last delivery */
 	bool full; /* a delivery is due, because an object or the memory has enough lines */
 	bool stopping;
 };
@@ -261,7 +261,7 @@ static enum store_status make_headers(struct access_log *log, const struct pendi
 	return status == STORE_OK && buf_failed(headers) ? STORE_FAILED : status;
 }
 
-/* Stores the lines as an object. */
+/* Stores the lines as an object in the target bucket. */
 static enum store_status put_lines(
 	struct access_log *log, const struct pending *p, struct penstock_error *err)
 {

@@ -7,7 +7,7 @@
  *	if (access_log_any(logs))
  *		access_log_add(logs, "bucket", &record);
  *	...
- *	access_log_stop(logs); // delivers what waits
+ *	access_log_stop(logs); // delivers the waiting lines
  *
  * Lines wait in memory, so a crash loses the lines of the last interval.
  */

@@ -87,7 +87,7 @@ static int read_config(const struct configs *configs, const char *bucket, const 
 }
 
 /* Sets the configuration of a bucket, and takes ownership of `config`; removes the configuration if
- * `config` is NULL. Fails only if a configuration is added. */
+ * `config` is NULL. Fails only if out of memory for a configuration to add. */
 static int set(struct configs *configs, const char *bucket, struct config *config,
 	struct penstock_error *err)
 {

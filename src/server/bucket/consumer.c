@@ -31,8 +31,8 @@ static void report_dropped(struct consumer *c)
 	c->n_dropped = count.dropped;
 }
 
-/* Settles and removes some events. Returns the number of removed events; *failed is set if the next
- * event has to wait. */
+/* Settles and removes some events. Returns the number of removed events. *failed is true if the
+ * next event has to wait, or if the settled events cannot be removed. */
 static size_t settle(struct consumer *c, struct store_event *events, size_t n, bool *failed,
 	struct penstock_error *err)
 {
@@ -86,8 +86,8 @@ static void run(struct consumer *c)
 	if (atomic_load(&all->cancel))
 		return;
 	if (!n) {
-		/* The receiver has not failed: the pause does not grow, and paused() is not
-		 * called. */
+		/* The events cannot be read, but the receiver has not failed: the pause does not
+		 * grow, and paused() is not called. */
 		c->retry_ms = clock_monotonic_ms() + all->pause_ms;
 	} else if (failed) {
 		c->pause_ms = done || !c->pause_ms ? all->pause_ms : 2 * c->pause_ms;
@@ -101,7 +101,7 @@ static void run(struct consumer *c)
 	}
 }
 
-/* Returns false if the consumer has to end. */
+/* Waits for an event, and for the end of a pause. Returns false if the consumer has to end. */
 static bool wait_for_events(struct consumer *c)
 {
 	struct consumers *all = c->all;

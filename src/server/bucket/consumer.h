@@ -1,8 +1,8 @@
 /*
  * Threads that settle (deliver, or give up) the events in queues of the store (store_event_list()),
  * one thread for each queue. Events are settled in their order, and then removed. If an event has
- * to wait, the queue pauses; each pause is twice as long as the previous pause, until an event is
- * settled. Events that cannot be read are read again after the first pause.
+ * to wait, the queue pauses; each pause is twice as long as the previous pause, up to a minute,
+ * until an event is settled. Events that cannot be read are read again after the first pause.
  *
  *	consumers_init(&all, &ops, store, 1000);
  *	rc = consumer_start(&consumer, &all, "hook", "hook", err);
@@ -54,7 +54,7 @@ struct consumer_ops {
 struct consumers {
 	const struct consumer_ops *ops;
 	struct store *store;
-	int64_t pause_ms; /* the first pause */
+	int64_t pause_ms; /* length of the first pause */
 	atomic_int cancel; /* the threads have to end */
 	pthread_mutex_t lock;
 	struct consumer *first; /* under lock */
@@ -69,7 +69,7 @@ struct consumer {
 	bool added; /* owned by the committer: the queue got an event */
 	/* Owned by the thread: */
 	int64_t retry_ms; /* end of the pause; 0 if the queue does not pause */
-	int64_t pause_ms; /* the last pause; 0 if an event was settled after it */
+	int64_t pause_ms; /* length of the last pause; 0 if an event was settled after it */
 	uint64_t n_dropped; /* store_event_count.dropped at the last report */
 };
 

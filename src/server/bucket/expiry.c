@@ -26,7 +26,7 @@ int expiry_new(struct configs **out, struct store *store, struct penstock_error 
 	return configs_new(out, store, &kind, err);
 }
 
-/* `object` is NULL for an upload. */
+/* Finds the time at which a rule ends an object, or an upload if `object` is NULL. */
 static bool find_end(struct configs *configs, const char *bucket, const char *key,
 	int64_t started_ns, const struct s3_lifecycle_object *object, struct expiry_note *out)
 {

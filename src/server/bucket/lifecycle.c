@@ -19,7 +19,7 @@
 /* New rules take effect after this time, so that a client that has set rules can read the rules
  * again before they make objects expire. */
 #define CHANGE_MS 1000
-/* The wall clock is read again after this time, because it may have been set. */
+/* The wall clock is read again after this time, because the clock may have been set. */
 #define LOOK_MS (15 * 60 * 1000)
 
 struct lifecycle {

@@ -255,7 +255,7 @@ static bool may_use(const struct webhook *hook, const char *name)
 	       account_is_owner(hook->account, bucket.owner);
 }
 
-/* Called in the transaction of the change. */
+/* Adds an event for each rule that the change matches. Called in the transaction of the change. */
 static int on_change(void *cookie, struct store *store, const struct store_change *change)
 {
 	struct notifier *notify = cookie;

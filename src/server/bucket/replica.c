@@ -20,7 +20,7 @@
 
 /* --- headers --------------------------------------------------------------------------------- */
 
-/* A retention that has ended protects nothing, and would be refused. */
+/* Returns false for a retention that has ended: it protects nothing, and would be refused. */
 static bool is_active(const struct store_retention *retention)
 {
 	return retention->mode != STORE_NOT_LOCKED && retention->until_ns > clock_wall_ns();

@@ -22,18 +22,18 @@ struct replica_version {
 	const char *class; /* storage class at the destination; NULL for the version's class */
 };
 enum replica_outcome {
-	REPLICA_SENT, /* the destination has the version */
+	REPLICA_SENT, /* the destination has the version, or there is nothing to send for `note` */
 	/* the version no longer exists, or `note` is set and the version itself was given up */
 	REPLICA_GONE,
 	REPLICA_REFUSED, /* the destination refuses the version, or the version cannot be read */
-	REPLICA_UNSENT, /* the destination was not reached, or is not ready */
+	REPLICA_UNSENT, /* a later attempt may succeed, for example if the destination is down */
 };
 /* `err` is set after a refusal or a failure. */
 enum replica_outcome replica_send(struct store *store, const struct target *target,
 	const struct replica_version *version, struct penstock_error *err);
 
-/* Returns false if the checksums of the parts and of the object have different algorithms, as they
- * may have after a copy. The MD5s of the parts are then sent instead. */
+/* Returns false if the object's checksum is not composite, and the checksums of its parts do not
+ * combine to it, for example after a copy. The MD5s of the parts are then sent instead. */
 bool replica_has_sums(struct store_object *object);
 
 #endif

@@ -163,7 +163,7 @@ static bool has_customer_key(const struct store_new_version *version)
 	return store_encryption_of(text) == STORE_CUSTOMER_KEY;
 }
 
-/* Called in the transaction of the version. */
+/* Called in the transaction that adds or changes the version. */
 static int on_version(void *cookie, struct store *store, const struct store_new_version *version)
 {
 	struct replicator *r = cookie;
@@ -206,7 +206,7 @@ static void on_added(void *cookie)
 struct item {
 	struct replica_version version;
 	struct store_event_end *end;
-	struct store_annotation *note; /* for the new state of the version */
+	struct store_annotation *note; /* room for the new state of the version */
 };
 
 /* Parses the text of an event, in place. */
@@ -352,7 +352,7 @@ static enum consumer_result settle(struct consumer *c, struct store_event *event
 	return CONSUMER_WAIT;
 }
 
-/* Reports the lag of a destination whose first version could not be sent. */
+/* Reports the lag of a destination to which the oldest version of a lane could not be sent. */
 static void paused(struct consumer *c, const struct penstock_error *err)
 {
 	const struct lane *lane = (const struct lane *)c;

@@ -37,7 +37,7 @@ struct store;
 #define REPLICATION_HEADER    ":replication/"
 #define REPLICATION_PENDING   "PENDING"
 #define REPLICATION_COMPLETED "COMPLETED"
-#define REPLICATION_REFUSED   "REFUSED" /* pending after a refusal; "FAILED" in replies */
+#define REPLICATION_REFUSED   "REFUSED" /* pending after a refusal; replies say "FAILED" */
 #define REPLICATION_FAILED    "FAILED" /* the version is not sent any more */
 
 /* `targets` is the path of a file (server/bucket/targets.h), or NULL if there are no destinations.
@@ -55,7 +55,7 @@ struct replicator_stat {
 	size_t waiting; /* number of waiting versions; `bytes` is the sum of their sizes */
 	uint64_t bytes;
 	int64_t lag_ns; /* the age of the oldest version that waits */
-	uint64_t sent, failed; /* since the start */
+	uint64_t sent, failed; /* versions that were sent or given up since the start */
 };
 /* Gets the statistics of destination `i`. Returns false if there is no such destination, or if
  * `replicator` is NULL. */

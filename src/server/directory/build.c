@@ -106,7 +106,7 @@ static bool be_role(
 	       add_policies(identity, from, record);
 }
 
-/* Adds the members that only temporary keys have. */
+/* Sets the members that only the identity of a temporary key has. */
 static bool be_temporary(struct identity *identity, const struct build_source *from)
 {
 	const char *policy = json_string_value(json_object_get(from->session, "policy"));

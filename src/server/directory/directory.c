@@ -6,7 +6,7 @@
 #include <strings.h>
 #include <sys/random.h>
 
-/* Clang reports a fall-through in uthash's default hash. */
+/* Replaces uthash's default hash, in which Clang reports a fall-through. */
 #define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
 #include <uthash.h>
 
@@ -165,7 +165,7 @@ static void forget_entries(struct directory *d)
 	}
 }
 
-/* If out of memory, the identity is not kept, and is made again for the next request. */
+/* Caches an identity. If out of memory, the identity is created again for the next request. */
 static void keep(struct directory *d, struct identity *identity)
 {
 	struct entry *entry = malloc(sizeof(*entry));
@@ -189,7 +189,7 @@ static bool session_key(const struct directory *d, struct session_key *out)
 	return hex && str_unhex(hex, out->bytes, sizeof(out->bytes)) == 0;
 }
 
-/* Finds the record and the secret of a key that does not expire. */
+/* Finds the record of a key that does not expire, and the secret if it is the store's own key. */
 static void find_holder(const struct directory *d, const char *id, struct build_source *out)
 {
 	out->name = json_string_value(json_object_get(d->keys, id));
@@ -526,7 +526,7 @@ struct next {
 	json_t *records, *keys;
 	struct account_info *accounts; /* accounts to add */
 	const struct account_info *known; /* accounts of the directory */
-	struct store_record *stored; /* with owned values */
+	struct store_record *stored; /* records to write; their values are owned */
 	size_t n;
 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Clang reports a fall-through in uthash's default hash. */
+/* Replaces uthash's default hash, in which Clang reports a fall-through. */
 #define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
 #define HASH_NONFATAL_OOM	       1
 #include <uthash.h>
@@ -18,7 +18,7 @@ struct document {
 	char text[];
 };
 
-/* If out of memory, the document is not kept, and is parsed again for the next identity. */
+/* Caches a document. If out of memory, the document is parsed again for the next identity. */
 static void keep(struct documents *documents, const char *text, size_t len, struct policy *policy)
 {
 	struct document *document = malloc(sizeof(*document) + len + 1);

@@ -44,7 +44,7 @@ struct request;
 
 #define ACCOUNT_ID_SIZE 65 /* 64 hexadecimal digits and NUL */
 
-/* Waiting and running jobs (request/workers.h). */
+/* Waiting and running jobs of an account (request/workers.h). */
 struct account_jobs {
 	struct request *first, *last; /* in the order of their arrival; NULL if no job waits */
 	struct account_jobs *next; /* next account with waiting jobs */
@@ -105,8 +105,8 @@ struct identity *identity_new(void);
 struct identity *identity_ref(struct identity *identity);
 /* Wipes the secret when the last reference is released. `identity` may be NULL. */
 void identity_unref(struct identity *identity);
-/* Adds a document, which is parsed only if it is not in `shared`. Returns false if out of
- * memory. */
+/* Adds the policy document `text` to `to`. Parses the document only if `shared` lacks it. Returns
+ * false if out of memory. */
 bool identity_add_document(struct identity *identity, struct identity_documents *to,
 	const char *text, struct documents *shared);
 /* Returns the result of the identity's policies: POLICY_ALLOW for the root of an account, unless

@@ -52,7 +52,7 @@ struct multipart {
 	int state, part;
 	char last; /* the last byte on the line of a delimiter */
 	bool has_file;
-	size_t spent; /* bytes before the file, or after it */
+	size_t spent; /* bytes outside the file */
 	size_t n_fields;
 	struct buf line; /* current line of the head of a part */
 	struct buf name, filename; /* parameters of the part */
@@ -68,7 +68,7 @@ int multipart_init(struct multipart *m, const char *content_type,
 int multipart_feed(struct multipart *m, const void *data, size_t len, struct penstock_error *err);
 /* Fails if the last delimiter is missing. */
 int multipart_finish(const struct multipart *m, struct penstock_error *err);
-/* A zeroed struct is allowed. */
+/* `m` may be a zeroed struct. */
 void multipart_release(struct multipart *m);
 
 #endif

@@ -103,7 +103,7 @@ static const char *field_of(const struct policy_form *form, const char *name)
 	return "";
 }
 
-/* Returns true if each type of a list separated by commas starts with `prefix`. */
+/* Returns true if each content type of a comma-separated list starts with `prefix`. */
 static bool types_start_with(const char *list, const char *prefix)
 {
 	for (;;) {

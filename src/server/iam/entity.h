@@ -37,7 +37,7 @@ const char *entity_resource(struct query *q);
 /* Like entity_find(), for the user of an action; without UserName the user is the sender itself. */
 const json_t *entity_find_user(struct query *q, const char **record);
 /* Returns a copy of a record, or a new record if `entity` is NULL. *part is the object `member` of
- * the copy, which is added if it is missing. Sets the reply and returns NULL on failure. */
+ * the copy; a missing object is added. Sets the reply and returns NULL on failure. */
 json_t *entity_copy_with(struct query *q, const json_t *entity, const char *member, json_t **part);
 /* Stores a changed copy, and takes the reference to `copy`. Stores nothing if `failed` is not 0,
  * because the change ran out of memory. Sets the reply and returns false on failure. */

@@ -13,7 +13,7 @@
 #include "server/iam/actions.h"
 #include "server/iam/entity.h"
 
-/* Characters of all inline policies together, as with AWS. */
+/* Maximum characters of all inline policies of one entity together, as with AWS. */
 #define INLINE_USER_MAX	 2048
 #define INLINE_GROUP_MAX 5120
 #define INLINE_ROLE_MAX	 10240

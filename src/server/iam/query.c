@@ -70,8 +70,8 @@ const char *query_text(struct query *q, const char *fmt, ...)
 
 /* --- rights ---------------------------------------------------------------------------------- */
 
-/* Condition keys that are parameters of some actions. Other actions ignore the parameter, so it
- * must not affect decisions on them. */
+/* Condition keys that are parameters of some actions. All other actions ignore the parameter, so
+ * the parameter must not affect decisions on the other actions. */
 static const struct {
 	const char *key, *name;
 	const char *actions[2]; /* prefixes */

@@ -23,7 +23,7 @@ struct request;
 
 struct query {
 	struct request *req;
-	struct directory *directory; /* after directory_begin() */
+	struct directory *directory; /* locked by directory_begin() */
 	const struct identity *who;
 	const char *account; /* account of the sender */
 	const char *action;
@@ -40,7 +40,7 @@ void query_begin(struct request *req);
 /* Returns true if the sender's own policies allow the action, such as "iam:CreateUser", on the
  * resource. Otherwise sets the reply and returns false. */
 bool query_may(struct query *q, const char *action, const char *resource);
-/* Gets the values of condition keys. `question->cookie` must be a struct query. */
+/* Gets the values of the condition key `key`. `question->cookie` must be a struct query. */
 int query_values(
 	const struct policy_question *question, const char *key, struct policy_values *out);
 

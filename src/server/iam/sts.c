@@ -21,8 +21,8 @@
 #include "server/request/request.h"
 
 #define SESSION_MIN_S	   900
-#define SESSION_MAX_S	   129600 /* for a user; a role has its own limit */
-#define ROOT_SESSION_MAX_S 3600 /* for the root, or if a role's session assumes a role */
+#define SESSION_MAX_S	   129600 /* maximum for a user; each role has its own maximum */
+#define ROOT_SESSION_MAX_S 3600 /* maximum for the root, or if a role's session assumes a role */
 #define SESSION_ARNS_MAX   10
 #define SESSION_POLICY_MAX 2048 /* characters */
 

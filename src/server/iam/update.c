@@ -25,14 +25,14 @@ static void renaming_release(struct renaming *r)
 	free(r->changes);
 }
 
-/* Takes the reference to `value`, which is NULL if out of memory. Returns false in that case. */
+/* Adds a change, and takes the reference to `value`. Returns false if `value` is NULL. */
 static bool add_change(struct renaming *r, const char *name, json_t *value)
 {
 	r->changes[r->n++] = (struct directory_change){.name = name, .value = value};
 	return value != NULL;
 }
 
-/* Adds the members of a group, with its new name. Returns false if out of memory. */
+/* Adds changes that replace the name of a group in its members. Returns false if out of memory. */
 static bool add_members(struct query *q, struct renaming *r, const char *from, const char *to)
 {
 	const char *name;
@@ -81,7 +81,7 @@ static void rename_entity(struct query *q, const char *from, const char *to, jso
 	}
 }
 
-/* UpdateUser and UpdateGroup. */
+/* Handles UpdateUser and UpdateGroup. */
 void iam_update(struct query *q)
 {
 	const struct entity_kind *kind = entity_kind_of(q->action);
