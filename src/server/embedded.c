@@ -28,9 +28,9 @@
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define POLL_MS		   5
-#define STARTS		   3 /* attempts if the owner is killed while it starts */
+#define STARTS		   3 /* maximum attempts to start an owner that is killed while it starts */
 
-/* Content of owner.json, if it belongs to the current holder of the lock. */
+/* The content of the current owner's owner.json. */
 struct owner_info {
 	char *endpoint;
 	char *access_key_id;
@@ -67,7 +67,7 @@ static int lock_whole(int fd, int how, const char *what, struct penstock_error *
 
 /* --- existing owner --------------------------------------------------------------------------- */
 
-/* Returns 1 if ROOT/lock is held. */
+/* Returns 1 if ROOT/lock is held, 0 if it is free. */
 static int owner_alive(const char *root, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open_in(root, "lock", err);

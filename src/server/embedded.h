@@ -9,7 +9,8 @@
  *		return -1;
  *	... store->endpoint with the keys of store->account, path-style addressing ...
  *
- * Acquire takes a shared lock on ROOT/users; the owner stays while any process holds such a lock.
+ * embedded_store_acquire() takes a shared lock on ROOT/users; the owner stays while any process
+ * holds such a lock.
  * The kernel drops the lock when its holder dies for any reason, so nothing has to be cleaned up
  * after a kill -9. A child process keeps the owner alive only if the child acquires the store
  * itself: the descriptor is close-on-exec. The owner runs in its own session with no inherited
@@ -63,7 +64,7 @@ struct embedded_store_options {
  */
 int embedded_store_acquire(struct embedded_store **out,
 	const struct embedded_store_options *options, struct penstock_error *err);
-/* Drops the lock; the owner exits by itself once it has no users. `store` may be NULL. */
+/* Drops the lock on ROOT/users; the owner exits once it has no users. `store` may be NULL. */
 void embedded_store_free(struct embedded_store *store);
 
 static inline void embedded_store_freep(struct embedded_store **store)

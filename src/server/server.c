@@ -96,7 +96,8 @@ static void count_connection(struct server *server, enum MHD_ConnectionNotificat
 		atomic_fetch_add(&server->open, 1);
 }
 
-/* Enlarges the send buffer, so that a reply of 256 KiB is written at once if possible. */
+/* Counts the connection. Enlarges the send buffer of a new connection, so that a reply of 256 KiB
+ * is written at once if possible. */
 static void on_near_connection(void *cls, struct MHD_Connection *connection, void **mine,
 	enum MHD_ConnectionNotificationCode what)
 {
@@ -337,7 +338,7 @@ static double webhook_refused(const struct notifier_stat *stat)
 
 static const struct webhook_metric {
 	const char *name, *kind, *help;
-	const char *labels; /* after the label of the webhook */
+	const char *labels; /* labels that follow the label of the webhook */
 	double (*value)(const struct notifier_stat *stat);
 } webhook_metrics[] = {
 	{"penstock_webhook_events", "gauge", "Events that wait for delivery.", "", webhook_waiting},

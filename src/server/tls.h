@@ -8,7 +8,7 @@
 
 struct penstock_error;
 
-/* Both files as stat() sees them; a missing file has zeros. */
+/* The state of both files, from stat(). The members of a missing file are 0. */
 struct tls_files {
 	struct tls_file {
 		ino_t ino;

@@ -137,7 +137,7 @@ static void write_sent(struct operation *o, const char *name, struct buf *out)
 	buf_printf(out, "penstock_sent_bytes_total{operation=\"%s\"} %llu\n", name, get(&o->sent));
 }
 
-/* Operations without requests are left out. */
+/* Calls `write` for each operation that has had requests. */
 static void each(struct metrics *metrics, metrics_name_fn *name,
 	void (*write)(struct operation *o, const char *name, struct buf *out), struct buf *out)
 {

@@ -5,10 +5,10 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* Attempts if another request changes the same object. */
+/* Maximum attempts to change an object that other requests change at the same time. */
 #define ANNOTATE_TRIES 8
 
-/* Returns false if the object has changed in the meantime. */
+/* Makes the change and replies, or returns false if the object has changed in the meantime. */
 static bool try_annotate(struct request *req, const struct op_note *note)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -403,7 +403,8 @@ static struct store_delete *delete_again(
 	return item;
 }
 
-/* `items` is zeroed, and has one item more than `wanted` has keys. */
+/* Deletes the objects that `wanted` lists, and replies. `items` is zeroed, and has one item more
+ * than `wanted`. */
 static void delete_listed(struct request *req, const struct s3_delete *wanted,
 	struct store_delete *items, struct store_delete **place, struct s3_delete_result *result)
 {

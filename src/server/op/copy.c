@@ -23,7 +23,7 @@
 #include "server/sse/sse.h"
 #include "store/header.h"
 
-/* Attempts if the source is replaced while it is copied. */
+/* Maximum attempts to copy a source that is replaced while it is copied. */
 #define COPY_TRIES 8
 #define HASH_BLOCK (1 * MIB)
 /* A part shares the bytes of its source unless it would have more pieces than FEW_PIECES plus one
@@ -124,9 +124,9 @@ struct reading {
 	uint64_t offset, length;
 	enum checksum_kind kind; /* kind of `value`; CHECKSUM_NONE if no value is needed */
 	struct store_body *copy; /* gets the bytes; may be NULL */
-	struct verifier verifier; /* used while the range is read */
+	struct verifier verifier; /* used if verifier_is_needed() for the range */
 	char etag[33]; /* result: the MD5 */
-	char value[STORE_CHECKSUM_SIZE]; /* result */
+	char value[STORE_CHECKSUM_SIZE]; /* result: the checksum of the kind `kind` */
 };
 
 static int read_bytes(struct reading *r, struct store_reader *reader, struct checksum *md5,

@@ -9,7 +9,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* The text in the store; AES256 is the only method. */
+/* Texts of the configuration in the store; AES256 is the only method. */
 #define CONFIG		  "AES256"
 #define CONFIG_BUCKET_KEY "AES256 bucket-key"
 
@@ -33,7 +33,7 @@ void op_bucket_encryption(struct request *req)
 	}
 }
 
-/* `text` is NULL to remove the configuration. */
+/* Stores a configuration, or removes it if `text` is NULL; then replies. */
 static void set_config(struct request *req, const char *text, unsigned status)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

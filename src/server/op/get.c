@@ -32,8 +32,8 @@
 #define SMALL_BLOCK  LIMIT_SERVER_CONNECTION
 #define FEW_REQUESTS 256
 
-/* Smaller ranges are sent from a cached mapping, which is faster; docs/decisions/store-layout.md
- * has the figures. */
+/* Minimum bytes of a range that is sent by sendfile(2). Smaller ranges are sent from a cached
+ * mapping, which is faster; docs/decisions/store-layout.md has the figures. */
 #define SENDFILE_MIN (2 * MIB)
 
 /* The part of an object that is sent. */
@@ -59,8 +59,8 @@ struct stream {
 	uint64_t offset;
 };
 
-/* Returns true if the checksum of the object, or the checksums of all its parts, can be compared
- * cheaply. */
+/* Returns true if the checksum of the object, or the checksums of all its parts, can be computed
+ * fast. */
 static bool is_comparable(const struct store_object *object)
 {
 	struct store_span span = {0};
@@ -108,9 +108,9 @@ static void stream_free(void *cls)
 	free(stream);
 }
 
-/* Verifies an object of one block before the reply starts; a larger object is verified while it is
- * sent. Sets the reply and returns false if the object is damaged or cannot be read, or if out of
- * memory. */
+/* Verifies an object of at most READ_BLOCK bytes before the reply starts. A larger object is
+ * verified while it is sent. Sets the reply and returns false if the object is damaged or cannot be
+ * read, or if out of memory. */
 static bool verify_small(struct request *req, struct store_object *object, const struct extent *e)
 {
 	_cleanup_free_ char *data = NULL;
@@ -155,8 +155,8 @@ static size_t block_of(const struct request *req, const struct stream *stream, u
 	return length < block ? (size_t)length : block;
 }
 
-/* Returns NULL if out of memory. Sets the reply and returns NULL if a file of the object is missing
- * or too short. */
+/* Creates a response that reads the bytes while they are sent. Returns NULL if out of memory. Sets
+ * the reply and returns NULL if a file of the object is missing or too short. */
 static struct MHD_Response *stream_response(
 	struct request *req, struct store_object *object, const struct extent *e)
 {

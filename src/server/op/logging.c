@@ -114,7 +114,8 @@ const char *op_remote(const struct request *req, char out[static REMOTE_SIZE])
 	return NULL; /* a Unix socket */
 }
 
-/* Gets bucket and key from the path of a request that was refused before it was split. */
+/* Gets the bucket of a request. If the request was refused before its path was split, gets bucket
+ * and key from the path. Returns false if the request has no bucket. */
 static bool find_subject(
 	const struct request *req, char bucket[static sizeof(req->bucket)], struct buf *key)
 {

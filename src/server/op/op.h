@@ -109,8 +109,8 @@ const char *op_token_decode(struct request *req, const char *token);
 bool op_list_begin(struct request *req, const char *max_name, struct s3_list *list,
 	struct store_list_query *query);
 /* Returns false if a name has characters that XML 1.0 lacks. A page with such a name is
- * percent-encoded even if the client asks for no encoding: EncodingType in the page names the
- * encoding, whereas without it the page would contain a different name. */
+ * percent-encoded even if the client asks for no encoding: the page names its encoding in
+ * EncodingType, whereas a page without encoding would contain a different name. */
 bool op_names_fit(const struct store_list *found);
 
 void op_list_buckets(struct request *req);

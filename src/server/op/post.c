@@ -45,7 +45,7 @@ void op_post_release(struct request *req)
 	req->form = NULL;
 }
 
-/* Ends the parse once a reply is set. */
+/* Returns a negative code, which ends the parse after the reply was set. */
 static int refused(struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_PROTOCOL, "the form is refused");

@@ -15,7 +15,7 @@
  * libmicrohttpd gets both in one piece: a long list of pieces does not fit in its memory, and this
  * failure would end the process. */
 struct many {
-	size_t n; /* results so far */
+	size_t n; /* number of results so far */
 	struct buf reply;
 	size_t held; /* bytes of the reply that are counted by request_hold() */
 };
@@ -76,7 +76,7 @@ static void set_checksum(const struct store_object *object, struct read_many_res
 	memcpy(result->digest, digest, checksum_size(kind));
 }
 
-/* Reads bytes of an object into the room. Returns false if they cannot be read. */
+/* Reads bytes of an object into `room`. Returns false if the bytes cannot be read. */
 static bool read_bytes(char *room, struct store_object *object, uint64_t offset, uint64_t length)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -168,7 +168,7 @@ static enum store_status add_item(struct request *req, struct many *m,
 }
 
 /* Reads all lines of the request, and adds a result for each. Sets the reply and returns false if a
- * line is invalid, or if the store fails. */
+ * line is invalid, if there are no lines or too many, or if the store fails. */
 static bool add_items(struct request *req, struct many *m, char *text)
 {
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY + 1);

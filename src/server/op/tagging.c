@@ -86,7 +86,7 @@ void op_bucket_tagging(struct request *req)
 		reply_tags(req, buf_str(&text));
 }
 
-/* `text` is NULL to remove the tags. */
+/* Stores the tags of a bucket, or removes them if `text` is NULL; then replies. */
 static void set_bucket_tags(struct request *req, const char *text)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -309,7 +309,7 @@ static bool compute_etag(struct completion *c)
 	return true;
 }
 
-/* Computes the checksum of the checksums. */
+/* Computes the composite checksum of the object: the checksum of the checksums of the parts. */
 static int composite(struct completion *c, enum checksum_kind kind, struct penstock_error *err)
 {
 	_cleanup_(checksum_release) struct checksum whole = {0};

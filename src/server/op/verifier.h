@@ -31,7 +31,7 @@ struct verifier {
 	struct store_object *object; /* a reference; NULL if nothing is compared */
 	struct store_span span; /* the span of the next byte */
 	struct checksum sum; /* checksum of the span up to `summed` */
-	uint64_t summed; /* offset of the next byte */
+	uint64_t summed; /* number of bytes that were added: the offset of the next byte */
 };
 
 /* Returns true if the range is the whole object, and the bytes have not been compared since the

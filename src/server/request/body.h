@@ -64,7 +64,7 @@ bool body_feed(struct request *req, const void *data, size_t len);
 bool body_is_whole(const struct request *req);
 /* Checks lengths, signatures and checksums. Sets the reply and returns false on failure. */
 bool body_finish(struct request *req);
-/* Keeps `received`, which the metrics count when the request has ended. */
+/* Releases all but `received`, which the metrics count when the request has ended. */
 void body_release(struct request *req);
 
 #endif

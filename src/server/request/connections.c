@@ -68,8 +68,8 @@ static void renew(struct connections *list, struct connection *c)
 	add(list, c);
 }
 
-/* Returns true if enough bytes were received and sent since the last call for this connection.
- * Bytes in the buffers of this machine do not count as sent. */
+/* Returns true if LIMIT_SERVER_STRANGER_BYTES or more were received and sent, together, since the
+ * last call for this connection. Bytes in the buffers of this machine do not count as sent. */
 static bool has_moved(struct connection *c)
 {
 	struct tcp_info info = {0};

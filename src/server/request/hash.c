@@ -120,7 +120,8 @@ static void hash_round(struct hasher *hasher)
 
 /* ---- the queue ---- */
 
-/* Returns false if the hasher is stopping and has no work left. */
+/* Moves queued bodies to free lanes; waits for a body if no lane is busy. Returns false if the
+ * hasher is stopping and has no work left. */
 static bool take_bodies(struct hasher *hasher)
 {
 	int64_t until, left;

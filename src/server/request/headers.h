@@ -36,8 +36,8 @@ bool headers_collect(struct request *req, struct buf *out);
 /* Gets If-Match and If-None-Match of a write; the strings live in the request. Sets the reply and
  * returns false on failure. */
 bool headers_condition(struct request *req, struct store_condition *out);
-/* Adds the conditions of a delete on size and time, in the formats of a request; each is NULL if
- * absent. Returns false if one of them is malformed. */
+/* Adds the conditions of a delete on size and time, in the formats of a request. `size` or
+ * `modified` is NULL if absent. Returns false if either is malformed. */
 bool condition_add_state(struct store_condition *out, const char *size, const char *modified);
 /* Returns true if the request has x-amz-copy-source and copies an object or a part. */
 bool headers_ask_copy(const struct request *req);

@@ -62,8 +62,8 @@ const char *request_query(struct request *req, const char *name)
 	return request_strdup(req, buf_str(&value));
 }
 
-/* All subresources of S3, and our own, in their order of precedence. A request with a subresource
- * is never handled like a request without a subresource. */
+/* All subresources of S3, and penstock's own, by precedence. A request with a subresource is never
+ * handled like a request without a subresource. */
 static const char *const subresources[] = {"uploadId", "uploads", "attributes", "acl", "tagging",
 	"policy", "policyStatus", "cors", "lifecycle", "website", "notification", "replication",
 	"requestPayment", "logging", "encryption", "accelerate", "analytics", "inventory",
@@ -184,8 +184,8 @@ struct sigv4 *server_signer(struct server *server)
 
 /* --- waiting --------------------------------------------------------------------------------- */
 
-/* server_stop() sets `stopping` and then waits for `waiting`; this function uses the reverse order,
- * so that at least one of the two functions sees the change of the other. */
+/* server_stop() sets `stopping` and then reads `waiting`. This function increments `waiting` and
+ * then reads `stopping`, so that at least one of the two sees the change of the other. */
 bool request_suspend(struct request *req, request_fn after)
 {
 	atomic_fetch_add(&req->server->waiting, 1);

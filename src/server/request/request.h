@@ -150,7 +150,7 @@ struct request {
 	request_fn finish; /* on the event loop, when the body is complete */
 	request_fn work; /* on a worker, if `finish` passes the request to a worker */
 	request_fn after; /* on the event loop, after the wait; NULL if the reply is already set */
-	uint64_t discard_limit; /* remaining bytes of a rejected body to read */
+	uint64_t discard_limit; /* bytes of a rejected body that may still be read and dropped */
 
 	request_fn job; /* the job for a worker; owned by the pool while the request waits */
 	struct request *next_job; /* owned by the pool, too; a request is queued at most once */

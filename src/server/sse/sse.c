@@ -283,7 +283,7 @@ bool sse_of_upload(struct request *req, const struct store_upload *upload)
 
 /* --- reading --------------------------------------------------------------------------------- */
 
-/* `key` is NULL if the request has no key. */
+/* Checks that `key`, which is NULL if the request has no key, is the key of the object, if any. */
 static bool may_use(
 	struct request *req, const struct store_object *object, const struct store_key *key)
 {
