@@ -300,7 +300,7 @@ def test_a_copy_does_not_change_a_later_bucket_of_the_name(watched, wait_for):
     have no right to write to it."""
     s3, wire = watched.client, Wire(watched)
     s3.put_object(Bucket="bkt", Key="seed", Body=bytes(64 << 20))
-    share_bytes(s3, "large", 64)
+    share_bytes(s3, "large", 16)
     s3.create_bucket(Bucket="name")
     signed = wire.sign("PUT", "/name/k", headers={"x-amz-copy-source": "/bkt/large", "x-amz-checksum-algorithm": "SHA256"})
     with wire.connect() as copy:
