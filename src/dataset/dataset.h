@@ -76,14 +76,15 @@ size_t dataset_shards(const struct dataset *set);
 uint64_t dataset_count(const struct dataset *set);
 /* Returns the name of the format, "objects" if each object is a sample. */
 const char *dataset_format(const struct dataset *set);
-/* Returns the size of a sample in bytes if all samples have the same size, else 0. */
+/* Returns the size of each sample in bytes, or 0 if the samples are not known to have the same
+ * size. */
 uint64_t dataset_sample_size(const struct dataset *set);
 const struct source *dataset_source(const struct dataset *set);
 
 enum dataset_origin {
 	DATASET_SCANNED,
-	DATASET_INDEXED, /* by an index next to the shards */
-	DATASET_KEPT /* listed, and scanned by an earlier call */
+	DATASET_INDEXED, /* opened by an index next to the shards */
+	DATASET_KEPT /* listed by dataset_open(), and scanned by an earlier call */
 };
 enum dataset_origin dataset_origin(const struct dataset *set);
 /* Writes the index next to the shards. */
@@ -100,7 +101,7 @@ enum dataset_state {
 enum dataset_state dataset_compare(const struct dataset *set, const struct dataset *fresh);
 
 /* dataset_classes() returns the number of folders with samples, or 0 if there are no labels.
- * dataset_class() returns the name of folder `i` in byte order. */
+ * dataset_class() returns the name of folder `i`; folders are sorted by name, byte by byte. */
 size_t dataset_classes(const struct dataset *set);
 const char *dataset_class(const struct dataset *set, size_t i);
 /* Gets the field "label" of a sample. The field refers to memory of the set. Returns false if there
@@ -113,7 +114,7 @@ struct dataset_place {
 	uint64_t offset;
 	uint64_t size;
 };
-/* `id` is less than the count. */
+/* Returns the place of sample `id`, which must be less than dataset_count(). */
 struct dataset_place dataset_find(const struct dataset *set, uint64_t id);
 /* Sets `offsets` (n + 1) to the places of the samples in a batch, one after the other, and
  * offsets[n] to the size of the batch in bytes. Fails with PENSTOCK_E_INVALID if an id is too
@@ -128,7 +129,7 @@ int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uin
  */
 int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 	const atomic_int *cancel, struct penstock_error *err);
-/* Splits the bytes of a sample into fields; an object that is a sample has the field "data", and
+/* Splits the bytes of a sample into fields. In the format "objects" the fields are "data", and
  * "label" if there are labels. */
 int dataset_split(const struct dataset *set, uint64_t id, const void *data, size_t size,
 	struct format_fields *out, struct penstock_error *err);

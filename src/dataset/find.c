@@ -61,8 +61,9 @@ struct found {
 struct finding {
 	struct dataset *set;
 	const struct dataset_options *options;
-	const char *suffix; /* suffix of shards; NULL if dataset_is_aside() excludes other files */
-	bool all; /* all files are of kinds that usually lie next to shards, so they are shards */
+	/* suffix of the names of shards; if NULL, files of dataset_is_aside() are not shards */
+	const char *suffix;
+	bool all; /* dataset_is_aside() is true for all files, so all files are shards */
 	struct found *found; /* one for each shard */
 	atomic_int stop;
 };
@@ -180,7 +181,8 @@ static const char *token_dtype(const char *type)
 	return strcmp(type, "int32") == 0 ? "uint32" : type;
 }
 
-/* `type` is the type of the tokens that the file `index` declares. */
+/* Fails unless the option `dtype` fits `type`, the type of the tokens that the file `index`
+ * declares. */
 static int check_dtype(
 	const struct dataset *set, const char *index, const char *type, struct penstock_error *err)
 {
@@ -265,8 +267,8 @@ static int prepare_records(struct finding *f, struct dataset_shard *shard, struc
 	return r;
 }
 
-/* Sets the shard's format, and its records if the format has records; `in` reads the shard. If
- * there is an index.json, it has already set the format. */
+/* Sets the shard's format, and its records if the format has records; `in` reads the shard. In
+ * formats with an index.json, dataset_parse_document() has already set the format. */
 static int prepare(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 	struct penstock_error *err)
 {

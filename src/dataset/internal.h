@@ -45,7 +45,7 @@ struct dataset {
 	struct mds_index *mds;
 	struct litdata_index *litdata;
 	uint64_t count;
-	uint64_t sample_size; /* bytes of each sample; 0 if the sizes differ */
+	uint64_t sample_size; /* bytes of each record; 0 in formats without records */
 	/* images are decoded to this size; 0 x 0 if images are not decoded */
 	struct jpeg_size image;
 	char *column; /* the column with the image; the first with an image if NULL */
@@ -84,12 +84,12 @@ struct index_settings dataset_settings(const char *format, const struct dataset_
  * of "x.bin", and "x.gz" if "x" exists. */
 bool dataset_is_aside(const struct source *source, const char *name);
 
-/* labels.c: dataset_find_labels() takes labels from the folders. dataset_free_labels() frees the
- * labels, even after a failure. */
+/* labels.c: dataset_find_labels() takes labels from the folders. dataset_free_labels() may be
+ * called even if dataset_find_labels() has failed or was not called. */
 int dataset_find_labels(struct dataset *set, struct penstock_error *err);
 void dataset_free_labels(struct dataset *set);
 
-/* unpack.c: finds the compressed shards. */
+/* unpack.c: finds the compressed shards, and declares each by source_unpack(). */
 int dataset_unpack(struct dataset *set, const atomic_int *cancel, struct penstock_error *err);
 /* Returns the file to read for a shard: the uncompressed file, or the compressed file if the source
  * lacks the uncompressed file. */
@@ -108,11 +108,11 @@ int dataset_named(
 	void *cookie, const struct source *source, struct strlist *out, struct penstock_error *err);
 /* Returns the operand of 'penstock dataset index' that rebuilds the index. */
 const char *dataset_index_operand(const struct source *source);
-/* Sets format and samples. Moves `bytes` into the set, even on failure, unless dataset_set_format()
- * fails. */
+/* Sets format and samples. Moves `bytes`, which contain the index, into the set, even on failure,
+ * unless dataset_set_format() fails. */
 int dataset_use_index(struct dataset *set, const struct index *index, struct buf *bytes,
 	struct penstock_error *err);
-/* Undoes the search for samples. */
+/* Frees format, samples and index, so that the samples can be searched again. */
 void dataset_forget_samples(struct dataset *set);
 int dataset_make_index(const struct dataset *set, struct buf *out, struct penstock_error *err);
 
@@ -127,8 +127,8 @@ int dataset_split_stored(const struct dataset *set, uint64_t id, const void *dat
 /* Raises "cannot VERB sample …" for a number that no sample has. */
 int dataset_no_sample(
 	const struct dataset *set, const char *verb, uint64_t id, struct penstock_error *err);
-/* read.c: reads samples as they are stored, each after a gap of `gap` bytes in `data`, which is not
- * changed. */
+/* read.c: reads samples as they are stored, one after the other in `data`. Before each sample,
+ * `gap` bytes of `data` are left unchanged. */
 int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size_t gap, char *data,
 	const atomic_int *cancel, struct penstock_error *err);
 
@@ -140,7 +140,7 @@ bool dataset_use_kept(struct dataset *set, const struct dataset_options *options
  * another process may have kept a result. */
 bool dataset_claim_scan(
 	const struct dataset *set, const struct dataset_options *options, int *claim);
-/* `claim` may be -1. */
+/* Releases the claim of dataset_claim_scan(); `claim` may be -1. */
 void dataset_release_scan(
 	const struct dataset *set, const struct dataset_options *options, int claim);
 /* Keeps the result of a scan, if possible. */

@@ -34,7 +34,8 @@ static char *directory(void)
 	return home ? path_join(home, DIRECTORY) : NULL;
 }
 
-/* Returns NULL if there is no home, if the place cannot be resolved, or if out of memory. */
+/* Returns the path of DIGEST with a suffix, or NULL if there is no home, if the place cannot be
+ * resolved, or if out of memory. */
 static char *path_of(const struct dataset *set, const struct dataset_options *o, const char *suffix)
 {
 	_cleanup_free_ char *dir = directory(), *place = source_identity(set->source), *key = NULL;
@@ -132,7 +133,7 @@ void dataset_release_scan(
 	}
 }
 
-/* Removes files that were not used for LIMIT_DATASET_KEPT_DAYS, including temporary files. */
+/* Removes results and temporary files that were not used for LIMIT_DATASET_KEPT_DAYS. */
 static void expire(const char *path)
 {
 	_cleanup_closedir_ DIR *dir = opendir(path);

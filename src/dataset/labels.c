@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "dataset/internal.h"
 
-/* Consecutive samples in one folder. The list of objects is in byte order, so the samples of each
+/* Consecutive samples in one folder. The list of objects is sorted by name, so the samples of each
  * folder are one `struct run`. */
 struct run {
 	size_t first; /* sample */
@@ -16,7 +16,7 @@ struct run {
 };
 
 struct labels {
-	struct strlist names; /* names of the folders, in byte order */
+	struct strlist names; /* names of the folders, sorted byte by byte */
 	struct run *runs; /* in the order of the samples */
 	size_t n;
 };

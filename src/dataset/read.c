@@ -91,7 +91,8 @@ static void join_samples(struct batch *b, size_t n)
 	}
 }
 
-/* Completes the error of a shard that was replaced or removed. */
+/* Adds a hint to the error of a shard that was replaced or removed. If the data set has an index
+ * next to the shards, the error becomes PENSTOCK_E_CHANGED. */
 static void explain(const struct dataset *set, struct penstock_error *error)
 {
 	if (error->code != PENSTOCK_E_CHANGED && error->code != PENSTOCK_E_NOT_FOUND)
@@ -144,8 +145,8 @@ static int wrong_sum(
 	return error_move(err, &own);
 }
 
-/* Compares the `used` samples that have bytes with the checksums in the index, if the index has
- * checksums. */
+/* Compares the checksums of the `used` samples of the batch with those in the index, if the index
+ * has checksums. Empty samples are not among them. */
 static int verify(
 	const struct dataset *set, const struct batch *b, size_t used, struct penstock_error *err)
 {

@@ -10,8 +10,8 @@
 #include "base/thread.h"
 #include "dataset/internal.h"
 
-/* Number of images that a thread decodes at a time, so that it allocates the fields of a sample (40
- * KB) once for all of them. */
+/* Number of images that a thread decodes at a time, so that the thread allocates the fields of a
+ * sample (40 KB) only once for these images. */
 #define IMAGES_AT_A_TIME 8
 
 /* The fields of one sample, whose memory is reused for the next sample. */
@@ -75,7 +75,8 @@ static int decode_one(const struct dataset *set, uint64_t id, const char *stored
 	return error_move(err, &own);
 }
 
-/* Reads stored samples into separate memory, because a batch of objects has only pixels. */
+/* Reads stored samples into separate memory, because the memory for a batch of objects has room
+ * only for pixels. */
 static int read_apart(struct dataset *set, const uint64_t *ids, size_t n, char **stored,
 	const atomic_int *cancel, struct penstock_error *err)
 {
@@ -97,7 +98,7 @@ static int read_apart(struct dataset *set, const uint64_t *ids, size_t n, char *
 	return dataset_read_stored(set, ids, n, 0, *stored, cancel, err);
 }
 
-/* The images of one call. */
+/* The images of one call of dataset_read(). */
 struct decoding {
 	struct dataset *set;
 	const uint64_t *ids;

@@ -155,7 +155,7 @@ static int unpack_litdata(struct dataset *set, const atomic_int *cancel, struct 
 	return r;
 }
 
-/* The last four bytes of a gzip file are the size of its content. */
+/* The last four bytes of a gzip file are the size of its content, modulo 2^32. */
 static int unpack_arrays(struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_(ends_release) struct ends ends = {0};

@@ -1,6 +1,6 @@
 /*
- * The file of a shard: the bytes of its cached blocks, and a table with an entry for each block. An
- * entry is written after its block, and has the block's CRC32C.
+ * The cache file of a shard: the bytes of its cached blocks, and a table with an entry for each
+ * block. An entry is written after its block, and has the block's CRC32C.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 
 #define PRESENT	   ((uint64_t)1 << 32) /* bit of an entry, above the CRC */
 #define TOUCH_MS   (60 * 1000) /* interval at which the modification time of a file in use is set */
-#define TABLE_DISK (4 * KIB) /* bytes on disk that a new entry may take: a block of a sparse file */
+#define TABLE_DISK (4 * KIB) /* disk space of a new entry: a file system block of the table */
 
 static uint64_t blocks_of(uint64_t size)
 {
@@ -63,8 +63,8 @@ static int open_path(const char *path, bool make)
 	return open(path, flags | O_CREAT, 0600);
 }
 
-/* Opens the file and locks it against removal. If the file was removed before it was locked, opens
- * the file again. */
+/* Opens the file and locks it against eviction. If another process removed the file before the lock
+ * was taken, opens the file again. */
 static int open_locked(const char *path, bool make)
 {
 	for (;;) {
@@ -114,8 +114,8 @@ void block_file_close(struct block_file *file)
 
 /* ---- reading ---- */
 
-/* Returns true if this process has verified the block. A shard of one block is read as a whole, and
- * verified each time. */
+/* Returns true if this process has verified the block. No verification is recorded for a shard of
+ * one block: each read verifies the block again. */
 static bool is_known(struct block_cache *c, const struct block_file *file, uint64_t block)
 {
 	_Atomic uint32_t *bits = atomic_load(&c->good[file->shard]);
@@ -164,7 +164,7 @@ static uint64_t entry_of(const struct block_file *file, uint64_t block)
 	return entry & PRESENT ? entry : 0;
 }
 
-/* Reads the block and compares it with its entry. */
+/* Reads the block into `scratch`. Returns true if its CRC matches `entry`. */
 static bool verify(struct block_cache *c, const struct block_file *file, uint64_t block,
 	uint64_t entry, char *scratch)
 {
@@ -210,8 +210,8 @@ const char *block_cache_get(
 
 /* ---- writing ---- */
 
-/* Locks or unlocks the byte with the number of the block. The lock ends when this descriptor is
- * closed. */
+/* Locks the byte at offset `block` of the file, or unlocks the byte if `type` is F_UNLCK. The lock
+ * also ends when `file->fd` is closed. */
 static bool lock_block(const struct block_file *file, uint64_t block, short type)
 {
 	struct flock lock = {

@@ -50,10 +50,11 @@ struct block_cache_options {
 int block_cache_new(struct block_cache **out, const struct block_cache_options *options,
 	struct penstock_error *err);
 void block_cache_free(struct block_cache *cache);
-/* Call this function once in a child after fork(). Files that are open belong to the parent. */
+/* Call this function once in a child after fork(). Files that were opened before the fork belong to
+ * the parent. */
 void block_cache_after_fork(struct block_cache *cache);
 
-/* The open file of a shard. An open file is not evicted. */
+/* The open cache file of a shard. An open file is not evicted. */
 struct block_file {
 	int fd; /* -1 if no file is open */
 	size_t shard; /* number of the shard in the data set */
@@ -65,15 +66,15 @@ struct block_file {
 		.fd = -1                                                                           \
 	}
 
-/* Opens the file of a shard, whose `identity` contains its place and version. The caller has set
- * `shard` and `size` of `file`. Creates a missing file if `make` is set. Returns false if the file
- * is missing or cannot be used. */
+/* Opens the cache file of a shard. `identity` is the place and the version of the shard. The caller
+ * has set `shard` and `size` of `file`. Creates a missing file if `make` is set. Returns false if
+ * the file is missing or cannot be used. */
 bool block_file_open(
 	struct block_cache *cache, struct block_file *file, const char *identity, bool make);
 void block_file_close(struct block_file *file);
 
-/* Reads bytes of one block. Returns their place in `scratch` (CACHE_BLOCK bytes), or NULL if the
- * block is missing. */
+/* Reads `len` bytes at `offset`, which must be in one block. Returns their place in `scratch`
+ * (CACHE_BLOCK bytes), or NULL if the block is missing or damaged. */
 const char *block_cache_get(struct block_cache *cache, struct block_file *file, uint64_t offset,
 	size_t len, char *scratch);
 

@@ -19,15 +19,16 @@ struct block_cache {
 	atomic_bool off; /* no more blocks are written */
 	pthread_mutex_t lock;
 	/* Under the lock. */
-	uint64_t room; /* bytes left of the share that block_cache_take_room() took */
-	/* the cache was full; files are not counted again before this time */
+	/* bytes that this process has taken in the file "lock" (room.c) and not used yet */
+	uint64_t room;
+	/* monotonic; after the cache was full, files are not counted again before this time */
 	int64_t full_until_ms;
 };
 
 /* Stops writing blocks. Logs the reason at the first call. */
 void block_cache_turn_off(struct block_cache *c, int errnum, const char *what);
 
-/* room.c: reserves space for `bytes` on disk, if necessary by removing other files. Returns false
+/* room.c: reserves space for `bytes` on disk, and removes other files if necessary. Returns false
  * if there is no space. */
 bool block_cache_take_room(struct block_cache *c, uint64_t bytes);
 

@@ -1,8 +1,8 @@
 /*
- * The size of the cache. The file "lock" has the number of bytes that processes have taken. A
- * process increases the number in large steps, while it holds a lock on the file. At the limit, a
- * process counts the files, and removes the least recently used files. After a kill the number may
- * be too large, until the next count corrects the number.
+ * Limits the size of the cache. The file "lock" has the number of bytes that processes have taken.
+ * A process increases the number in large steps, while it holds a lock on the file. At the limit, a
+ * process counts the files, and removes the least recently used files. After a process was killed
+ * the number may be too large, until the next count corrects it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -152,7 +152,8 @@ static bool read_used(int fd, struct used *used)
 	return false;
 }
 
-/* Under the lock: takes another step of at least `bytes`. */
+/* Under the lock: adds another step of at least `bytes` to `c->room`. Returns false if there is no
+ * space, or if the file "lock" cannot be used. */
 static bool take_step(struct block_cache *c, uint64_t bytes)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -121,12 +121,12 @@ static bool is_large(const struct detect_object *o)
 
 #define COMPRESSED "is compressed, so that no sample can be read alone; decompress it first"
 
-/* The first rule that applies decides. A rule applies if the object passes its suffix, magic and
- * check. A name that only one format uses suffices: a truncated or damaged file of that name is an
- * error, not a sample. */
+/* The first rule that applies decides. A rule applies if the object has its suffix and its magic,
+ * and passes its check. A name that only one format uses suffices: a truncated or damaged file of
+ * that name is an error, not a sample. */
 static const struct rule {
 	enum format_kind kind;
-	const char *suffix; /* suffix of the name, in any case */
+	const char *suffix; /* suffix of the name, in upper or lower case; may be NULL */
 	size_t at; /* place of `magic` */
 	const char *magic;
 	bool (*check)(const struct detect_object *o);

@@ -25,8 +25,8 @@ enum format_kind {
 	FORMAT_KIND_IDX,
 	FORMAT_KIND_CIFAR10,
 	FORMAT_KIND_CIFAR100,
-	FORMAT_KIND_MDS, /* the object is its index.json */
-	FORMAT_KIND_LITDATA, /* the object is its index.json, too */
+	FORMAT_KIND_MDS, /* the object is the index.json of an MDS data set */
+	FORMAT_KIND_LITDATA, /* the object is the index.json of a litData data set */
 	FORMAT_KIND_PART, /* an index of another object, or a shard that an index lists */
 	FORMAT_KIND_UNSUPPORTED,
 	FORMAT_KIND_COUNT_
@@ -41,7 +41,7 @@ struct detect_object {
 	size_t head_len; /* up to DETECT_BYTES */
 };
 
-/* Returns the format; `*reason` is a static text with the reason. */
+/* Returns the kind of the object. `*reason` is a static text with the reason for this kind. */
 enum format_kind format_detect(const struct detect_object *object, const char **reason);
 /* Returns the name of a kind, such as "tar" or "objects"; static. */
 const char *format_kind_name(enum format_kind kind);

@@ -22,7 +22,7 @@ enum {
 	LIST_VALUE = 1
 };
 
-/* The split of one Example. */
+/* The state while one Example is split into fields. */
 struct split {
 	const struct format_piece *piece;
 	struct format_fields *out;

@@ -88,10 +88,10 @@ enum format_dtype {
 };
 
 struct format_field {
-	/* Not terminated; in the sample, in the scratch memory or in the format. */
+	/* Not NUL-terminated; points into the sample, the scratch memory or the format. */
 	const char *name;
 	size_t name_len;
-	const void *data; /* in the sample or in the scratch memory, without any alignment */
+	const void *data; /* points into the sample or the scratch memory; may be unaligned */
 	size_t size; /* bytes */
 	enum format_type type;
 	enum format_dtype dtype;
@@ -102,7 +102,7 @@ struct format_field {
 	 * 0 if there is no list. A list without values has no field. */
 	uint32_t index, count;
 	/* Pillow's name for the pixels of an array (height, width, channels), such as "RGB"; not
-	 * terminated, NULL if the field is not an image. */
+	 * NUL-terminated, NULL if the field is not an image. */
 	const char *mode;
 	size_t mode_len;
 };
@@ -129,16 +129,16 @@ struct format_fields {
 /* First member of a format that has settings; see the other headers of this folder. */
 struct format {
 	const char *name;
-	/* Calls `sample` for each sample. */
+	/* Calls `sample` for each sample of the shard, in order. */
 	int (*scan)(const struct format *f, const struct shard_reader *shard,
 		format_sample_fn sample, void *cookie, struct penstock_error *err);
-	/* Replaces the content of `out`; allocates nothing. */
+	/* Splits a sample into fields. Replaces the content of `out`; allocates nothing. */
 	int (*split)(const struct format *f, const struct format_piece *piece,
 		struct format_fields *out, struct penstock_error *err);
 };
 
 /* Enlarges `*scratch` after a split of `size` bytes for which the scratch memory was too small, and
- * uses it from now on; the caller frees `*scratch`. Returns 0 if the split can be repeated;
+ * makes `fields` use it; the caller frees `*scratch`. Returns 0 if the split can be repeated;
  * otherwise fails with the error of the split, or with PENSTOCK_E_MEMORY. */
 int fields_grow(
 	struct format_fields *fields, void **scratch, size_t size, struct penstock_error *err);
@@ -149,7 +149,7 @@ const char *format_type_name(enum format_type type);
 size_t dtype_size(enum format_dtype dtype);
 /* Returns the name, as in NumPy: "float32"; static. */
 const char *dtype_name(enum format_dtype dtype);
-/* Returns DTYPE_NONE if the name is unknown. */
+/* Finds a type by its name in NumPy. Returns DTYPE_NONE if the name is unknown. */
 enum format_dtype dtype_find(const char *name, size_t len);
 
 /* Computes the size of an array in bytes. Returns false if a size_t cannot hold the size. */

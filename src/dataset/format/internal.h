@@ -73,7 +73,7 @@ uint64_t window_end(const struct window *w);
 int window_get(struct window *w, uint64_t offset, size_t len, const unsigned char **out,
 	struct penstock_error *err);
 
-/* Starts the fields of a sample. */
+/* Removes all fields from `out`, and marks its scratch memory as unused. */
 void fields_begin(struct format_fields *out);
 /* Adds a field with a name and `size` bytes at `data`. Fails with PENSTOCK_E_LIMIT if there are too
  * many fields. */
@@ -89,10 +89,11 @@ int fields_end(const struct format_fields *out, const struct format_piece *piece
 bool shard_name_is_good(const char *name);
 
 /* Turns a field with an image of Pillow (width, height, length of the mode, mode, pixels) into an
- * array. Returns NULL, or the reason for which the image is invalid. */
+ * array. Returns NULL, or the reason why the image is invalid. */
 const char *pil_field(struct format_field *field);
-/* Adds the values of a list in `whole`, which has, after `skip` bytes, the number of values, their
- * sizes and their bytes. Returns NULL, or the reason for which the list is invalid. */
+/* Adds the values of the list in `whole`: after `skip` bytes come the number of values, their sizes
+ * and their bytes. If `pil` is set, each value is an image of Pillow. Returns NULL, or the reason
+ * why the list is invalid. */
 const char *images_list(
 	const struct format_field *whole, size_t skip, bool pil, struct format_fields *out);
 

@@ -43,7 +43,7 @@ static inline size_t protobuf_size(const struct protobuf *m)
 	return (size_t)(m->end - m->at);
 }
 
-/* Returns 1, 0 at the end, or -1 if the message is invalid. */
+/* Gets the next field. Returns 1, 0 at the end, or -1 if the message is invalid. */
 int protobuf_next(struct protobuf *m, struct protobuf_field *out);
 /* Takes the next number of a packed list. Returns false if the number is invalid. */
 bool protobuf_varint(struct protobuf *m, uint64_t *out);

@@ -23,7 +23,7 @@ struct group {
 	unsigned members; /* members of this sample; 0 if there is no sample */
 	uint64_t start, end;
 	char key[LIMIT_TAR_NAME + 1];
-	struct buf exts; /* each with a NUL */
+	struct buf exts; /* extensions of the sample's members so far, each with a NUL */
 };
 
 static int group_end(struct group *g, struct penstock_error *err)

@@ -65,8 +65,8 @@ static bool end_of_line(struct reader *in)
 }
 
 /* Extended headers may precede the first header of a sample, and the index does not have their
- * offset. So the range starts at the end of the previous member, unless that end is too far
- * away. */
+ * offset. So the range starts at the end of the previous member, unless that end is more than
+ * LIMIT_TAR_HEADERS before the header. */
 static void place(struct reader *in, uint64_t data, uint64_t stop)
 {
 	uint64_t header = data - TAR_BLOCK;
@@ -76,7 +76,8 @@ static void place(struct reader *in, uint64_t data, uint64_t stop)
 	in->stop = stop;
 }
 
-/* Reads "EXT OFFSET SIZE NAME"; the extension is part of the name. */
+/* Reads "OFFSET SIZE NAME" of a member. The caller has skipped EXT before it, because the name also
+ * has the extension. */
 static int component(struct reader *in, struct penstock_error *err)
 {
 	char name[LIMIT_TAR_NAME + 1];

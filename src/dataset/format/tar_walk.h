@@ -15,7 +15,7 @@
 
 #define TAR_BLOCK 512
 
-/* Returns the size of a content with the zeros after it. */
+/* Returns the size of a member's content with the zeros that fill its last block. */
 static inline uint64_t tar_padded(uint64_t size)
 {
 	return (size + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
@@ -26,9 +26,10 @@ struct tar_walk {
 	uint64_t at; /* offset of the next header */
 	uint64_t start; /* offset of the member's first header */
 	uint64_t data, size; /* offset and size of the content, whose padded end is `at` */
-	/* there are extended headers from `start` on, for the member of the next header */
+	/* the bytes from `start` to `at` are extended headers of the next member */
 	bool extended;
-	uint64_t pax_size; /* UINT64_MAX if there is none */
+	/* size in the extended headers of the member; UINT64_MAX if they have no size */
+	uint64_t pax_size;
 	bool long_name; /* `name` comes from an extended header */
 	char name[LIMIT_TAR_NAME + 1];
 };

@@ -9,8 +9,8 @@
 #include "base/must.h"
 #include "base/str.h"
 
-/* bytes of the first piece, and of a piece more than LIMIT_SCAN_SKIP bytes after the previous
- * piece */
+/* bytes of the first piece, and of a piece that begins more than LIMIT_SCAN_SKIP bytes after the
+ * end of the previous piece */
 #define PIECE_MIN (4 * KIB)
 
 int shard_error(struct penstock_error *err, enum penstock_code code, const char *shard,

@@ -78,8 +78,8 @@ int index_write(const struct index *index, struct buf *out, struct penstock_erro
 /* `data` is aligned for numbers of 64 bits; `name` is for messages. */
 int index_read(struct index *index, const void *data, size_t len, const char *name,
 	struct penstock_error *err);
-/* Returns true if no name leads out of a directory. In an index of objects, names are keys, which
- * may contain "..". */
+/* Returns true if no name of a shard leads out of the directory of the index. In an index of
+ * objects, names are keys, which may contain "..". */
 bool index_stays_below(const struct index *index);
 
 #endif

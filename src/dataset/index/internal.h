@@ -34,7 +34,8 @@ struct index_tables {
 	uint64_t shards, parts, ranges, sums, text, document, end;
 };
 
-/* Returns false if a number is out of its range. */
+/* Computes the offsets of the tables from the numbers in the header. Returns false if a number is
+ * out of its range. */
 bool index_tables_of(const struct index_header *h, struct index_tables *t);
 
 #endif

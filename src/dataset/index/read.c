@@ -46,7 +46,7 @@ static bool is_below(const char *name)
 	return true;
 }
 
-/* These functions return NULL, or the reason for which the file is damaged. */
+/* These functions return NULL, or the reason why the file is damaged. */
 
 static const char *check_shards(const struct source_list *list)
 {

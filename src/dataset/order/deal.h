@@ -32,7 +32,7 @@
 struct penstock_error;
 
 enum deal_rest {
-	DEAL_KEEP, /* the last step may be short, as above */
+	DEAL_KEEP, /* the last step may be short, as described above */
 	DEAL_DROP, /* the positions after the last whole step are dropped */
 	/* in the last step all ranks get as many samples as the first rank; the missing samples are
 	 * those at the first positions of the epoch */
@@ -59,8 +59,10 @@ struct deal {
 };
 
 struct deal_batch {
-	uint64_t first; /* position; at least n if the whole batch is padding */
-	uint32_t n; /* number of consecutive positions; position 0 follows n - 1 */
+	/* first position; at least the `n` of the epoch if the whole batch is padding */
+	uint64_t first;
+	/* number of consecutive positions; position 0 follows the last position of the epoch */
+	uint32_t n;
 	uint32_t padded; /* number of samples at the end of the batch that are repeated */
 };
 

@@ -102,7 +102,8 @@ static uint64_t lefts(const struct mix *m, const struct node *node, uint64_t n, 
 	return sum / node->weight;
 }
 
-/* Returns how many of the first `p` positions, at most the root's weight, reach a node. */
+/* Returns how many of the first `p` positions reach node `i`. `p` is at most the weight of the
+ * root. */
 static uint64_t reached(const struct mix *m, uint32_t i, uint64_t p)
 {
 	const struct node *parent;
@@ -125,7 +126,8 @@ uint64_t mix_count(const struct mix *m, uint32_t set, uint64_t p)
 	return p / period * m->sets[set].weight + reached(m, set, p % period);
 }
 
-/* Finds the set at a position. Returns the number of its samples before that position. */
+/* Finds the set at position `p`. Returns the number of earlier positions at which that set was
+ * chosen. */
 static uint64_t find_set(const struct mix *m, uint64_t p, uint32_t *set)
 {
 	uint64_t period = m->nodes[m->root].weight;

@@ -73,7 +73,8 @@ static inline void mix_freep(struct mix **m)
 uint64_t mix_length(const struct mix *m);
 /* Returns the number of samples of the set among the first `p` positions of the epoch. */
 uint64_t mix_count(const struct mix *m, uint32_t set, uint64_t p);
-/* Gets the samples at `count` consecutive positions. The first position follows the last. */
+/* Gets the samples at `count` consecutive positions. Position 0 follows the last position of the
+ * epoch. */
 void mix_batch(const struct mix *m, uint64_t first, size_t count, struct mix_pick *picks);
 
 /* Returns an id of the sets, their weights and the end of an epoch (MIX_ENDS or MIX_REPEATS), for

@@ -60,8 +60,8 @@ struct order {
 int order_init(struct order *o, const struct order_options *options, struct penstock_error *err);
 /* Returns the index of the sample at position `p`, which is less than n. */
 uint64_t order_at(const struct order *o, uint64_t p);
-/* Gets the indices at `count` consecutive positions. The first position follows the last, as the
- * padding of deal.h needs. `count` must be 0 if n is 0. */
+/* Gets the indices at `count` consecutive positions. Position 0 follows position n - 1, as the
+ * padding of deal.h requires. `count` must be 0 if n is 0. */
 void order_batch(const struct order *o, uint64_t first, size_t count, uint64_t *indices);
 
 /* Returns an id of kind, block and window, for order_state (state.h). */

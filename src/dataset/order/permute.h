@@ -17,7 +17,7 @@
 struct permute {
 	uint64_t n;
 	uint64_t key;
-	uint64_t left; /* values of the left half */
+	uint64_t left; /* number of values of the left half */
 	unsigned right_bits; /* bits of the right half */
 	unsigned rounds; /* even */
 };

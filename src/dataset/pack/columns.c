@@ -13,7 +13,7 @@ static bool is_named(const struct format_field *f, const char *name)
 	return f->name_len == strlen(name) && memcmp(f->name, name, f->name_len) == 0;
 }
 
-/* Returns NULL if no encoding fits. */
+/* Returns the MDS encoding for a field, or NULL if MDS has no encoding for it. */
 static const char *encoding_of(const struct format_field *f)
 {
 	switch (f->type) {

@@ -18,7 +18,7 @@ struct pack_sample {
 	bool of_objects; /* names of the fields are extensions */
 	const struct format_field *fields;
 	size_t n;
-	const void *raw; /* bytes in the source */
+	const void *raw; /* the bytes of the sample in the source */
 	size_t raw_size;
 };
 
@@ -35,7 +35,8 @@ struct pack;
 /* A format that can be written. */
 struct pack_format {
 	const char *name, *suffix;
-	bool fields; /* samples are split, and objects grouped */
+	/* source samples are split into fields, and objects with the same key become one sample */
+	bool fields;
 	/* the source format whose samples are copied without a change; NULL if there is no such
 	 * format */
 	const char *copies;
@@ -51,7 +52,7 @@ extern const struct pack_format pack_tar, pack_tfrecord, pack_mds, pack_records,
 
 /* A shard that was written. */
 struct pack_done {
-	bool begun; /* the shard may be at the target */
+	bool begun; /* the write has begun, so the shard may exist at the target */
 	uint64_t size;
 	uint64_t unpacked; /* bytes before the compression; 0 if not compressed */
 	char sha1[41]; /* SHA-1 of a compressed shard */

@@ -33,7 +33,7 @@ struct pack_target {
 
 struct pack_options {
 	const char *format; /* "tar", "mds", "tfrecord", "records", "npy" */
-	uint64_t shard_bytes; /* a shard ends with the sample that reaches this size */
+	uint64_t shard_bytes; /* a shard ends with the sample with which it reaches this size */
 	int zstd; /* level of compression for shards of MDS; 0 if shards are not compressed */
 	size_t jobs; /* shards written at a time; each is in memory as a whole */
 	/* writes the samples in a random order given by `seed`, not in the order of their

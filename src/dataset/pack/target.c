@@ -41,7 +41,7 @@ static int remove_one(const struct pack *p, const char *name, struct penstock_er
 	return 0;
 }
 
-/* Returns true for names that an earlier call may have written. */
+/* Returns true for names of files that an earlier call may have written. */
 static bool is_ours(const char *name)
 {
 	return !strchr(name, '/') &&

@@ -64,7 +64,8 @@ static char *web_identity(const struct source *s, size_t shard)
 	return str_printf("%s\n%s", buf_str(&url), s->text.data + s->shards[shard].etag);
 }
 
-/* Returns NULL if out of memory. */
+/* Returns the identity of a shard in the cache: its place and its ETag. Returns NULL if out of
+ * memory. */
 static char *identity(const struct source *s, size_t shard)
 {
 	_cleanup_free_ char *place = NULL;
@@ -79,7 +80,8 @@ static char *identity(const struct source *s, size_t shard)
 		s->text.data + s->shards[shard].etag);
 }
 
-/* Returns the open file of a shard, or NULL if there is none. */
+/* Returns the open cache file of a shard, or NULL if the shard cannot be cached or its file cannot
+ * be opened. Creates a missing file if `make` is set. */
 static struct block_file *file_of(struct source_reader *reader, size_t shard, bool make)
 {
 	const struct source *s = reader->source;

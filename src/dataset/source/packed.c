@@ -239,7 +239,7 @@ static int hold(struct source_reader *reader, struct source_read *read, const at
 	return r;
 }
 
-/* Returns 1 after an error, which is in `read`. */
+/* Reads a range of a compressed shard. Returns 0, or 1 after an error, which is in `read`. */
 static int read_packed(
 	struct source_reader *reader, struct source_read *read, const atomic_int *cancel)
 {

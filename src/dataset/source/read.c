@@ -63,7 +63,8 @@ static int file_of(struct source_reader *reader, size_t shard, struct penstock_e
 	return fd;
 }
 
-/* Returns false after an error, which is in `read`. */
+/* Reads `len` bytes of the range, from its byte `at` on, into `data`. Returns false after an error,
+ * which is in `read`. */
 static bool read_part(const struct source *s, struct source_read *read, int fd, uint64_t at,
 	void *data, size_t len)
 {

@@ -1,6 +1,6 @@
 /*
- * The shards of a data set: files of a directory, or objects below a prefix, in byte order of their
- * names. Shards are numbered from 0.
+ * The shards of a data set: files of a directory, or objects below a prefix, sorted by name, byte
+ * by byte. Shards are numbered from 0.
  *
  *	struct source *source = NULL;
  *	struct source_reader *reader = NULL;	// one for each thread
@@ -15,7 +15,7 @@
  *	source_free(source);
  *
  * A URL that ends in "/", names a directory, or names no object, is a prefix: all files or objects
- * below the prefix are shards, except hidden names and empty keys that end in "/". Any other URL
+ * below the prefix are shards, except hidden names and objects whose keys end in "/". Any other URL
  * names one shard. A read of a shard that was replaced or truncated after source_open() fails with
  * PENSTOCK_E_CHANGED.
  *
@@ -60,7 +60,7 @@ static inline int64_t source_mtime_ns(const struct stat *st)
 	return st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
 }
 
-/* The list of shards, in byte order of their names. */
+/* The list of shards, sorted by name, byte by byte. */
 struct source_list {
 	bool objects; /* shards have ETags instead of times */
 	size_t n;
@@ -177,15 +177,16 @@ void source_accept_versions(struct source *source);
 bool source_accepts_versions(const struct source *source);
 /* Call this function once in a child after fork(): the readers of the child need another client. */
 int source_after_fork(struct source *source, struct penstock_error *err);
-/* Creates connections and buffers for one thread at a time. A child after fork() creates its own
+/* Creates a reader, which one thread at a time may use. A child after fork() creates its own
  * reader. */
 int source_reader_new(
 	struct source_reader **out, struct source *source, struct penstock_error *err);
 void source_reader_free(struct source_reader *reader);
 /* Closes the file of a shard that will not be read again soon. */
 void source_reader_close(struct source_reader *reader, size_t shard);
-/* Reads all ranges. After a failure, the remaining ranges may not be tried. Returns the number of
- * failed ranges, whose `error` has the reason, or a negative error of the call. */
+/* Reads all ranges. After a failure, some of the remaining ranges are not tried, and fail with
+ * PENSTOCK_E_CANCELLED. Returns the number of failed ranges, whose `error` has the reason, or a
+ * negative error of the call. */
 int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
 

@@ -77,7 +77,8 @@ const char *litdata_field_init(struct litdata_field *field, const char *serializ
 	return "its serializer is unknown";
 }
 
-/* Reads type, number of dimensions and dimensions of an array, each of which is a u32. */
+/* Reads the type, the number of dimensions and the dimensions of an array; each number is a u32.
+ * Returns NULL, or the reason why the array is invalid. */
 static const char *array(const struct litdata_field *f, struct format_field *field)
 {
 	bool tensor = f->kind == LITDATA_TENSOR;
@@ -128,7 +129,7 @@ static const char *number(const struct litdata_field *f, struct format_field *fi
 	return NULL;
 }
 
-/* Sets the type of a value. Returns NULL, or the reason for which the value is invalid. */
+/* Sets the type of a value. Returns NULL, or the reason why the value is invalid. */
 static const char *value(const struct litdata_field *f, struct format_field *field)
 {
 	switch (f->kind) {

@@ -172,7 +172,7 @@ static bool is_for_tokens(const json_t *config)
 	return loader && strcmp(loader, "TokensLoader") == 0;
 }
 
-/* Returns the reason for which data sets with this configuration are refused, or NULL if they are
+/* Returns the reason why data sets with this configuration are refused, or NULL if they are
  * supported. */
 static const char *unsupported(const json_t *config)
 {
@@ -191,7 +191,7 @@ static const char *unsupported(const json_t *config)
 	return NULL;
 }
 
-/* Chunks for TokensLoader have items that are arrays of tokens, one after the other. */
+/* In chunks for TokensLoader each item is an array of tokens. */
 static int read_tokens(struct litdata_index *index, const json_t *config, const char *name,
 	struct penstock_error *err)
 {

@@ -26,8 +26,8 @@ struct litdata_fields {
 	size_t n;
 };
 
-/* Sets kind and type from the name of a serializer. Returns NULL, or the reason for which the
- * serializer is refused. */
+/* Sets kind and type from the name of a serializer. Returns NULL, or the reason why the serializer
+ * is refused. */
 const char *litdata_field_init(struct litdata_field *field, const char *serializer);
 
 /* Initializes a chunk with the functions that scan and split it. */

@@ -61,7 +61,8 @@ enum format_dtype mds_dtype_of_code(unsigned char code)
 	return DTYPE_NONE;
 }
 
-/* Parses ":uint8:32,32,3", whose parts may be missing from the end. */
+/* Parses ":TYPE:SHAPE", such as ":uint8:32,32,3"; the shape, or type and shape, may be missing.
+ * Returns NULL, or the reason why the text is invalid. */
 static const char *array_settings(struct mds_column *c, const char *text)
 {
 	size_t len = *text ? strcspn(text + 1, ":") : 0;

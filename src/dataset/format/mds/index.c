@@ -55,7 +55,8 @@ static int corrupt(const struct reader *in, const char *reason)
 	return refuse(in, PENSTOCK_E_CORRUPT, reason);
 }
 
-/* Returns true if `json` is `size`. Null and 0 mean that each sample has its own size. */
+/* Returns true if `json` is the number `size`, or if `json` is null and `size` is 0: both mean that
+ * each sample has its own size. */
 static bool size_is(const json_t *json, size_t size)
 {
 	uint64_t n = 0;

@@ -4,8 +4,8 @@
 
 #include "dataset/format/mds/mds.h"
 
-/* Initializes a column. Returns NULL, or the reason for which the column is refused; `*code` is
- * then the code of the error. */
+/* Initializes a column. Returns NULL, or the reason why the column is refused; `*code` is then the
+ * code of the error. */
 const char *mds_column_init(
 	struct mds_column *column, const char *name, const char *encoding, int *code);
 void mds_column_release(struct mds_column *column);

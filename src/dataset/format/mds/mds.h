@@ -11,8 +11,8 @@
  *	shard->format.scan(&shard->format, &reader, add, cookie, err);
  *	mds_index_free(index);
  *
- * Writing an index and shards. Columns, and the values of a sample, are in byte order of the column
- * names:
+ * Writing an index and shards. Columns, and the values of a sample, are sorted by the name of the
+ * column, byte by byte:
  *
  *	struct mds_columns *columns = NULL;
  *
@@ -105,8 +105,8 @@ static inline void mds_columns_freep(struct mds_columns **columns)
 	mds_columns_free(*columns);
 }
 
-/* Appends a sample. The names of `values` are not used. Fails with PENSTOCK_E_INVALID if a value
- * does not fit its column. */
+/* Appends a sample. `values` are in the order of the columns; their names are not used. Fails with
+ * PENSTOCK_E_INVALID if a value does not fit its column. */
 int mds_sample_add(const struct mds_columns *columns, const struct format_field *values,
 	struct buf *out, struct penstock_error *err);
 /* Appends the header of a shard with samples of these sizes. Fails with PENSTOCK_E_LIMIT if the

@@ -44,7 +44,7 @@ static const char *check_array(const struct mds_column *c, const struct format_f
 	return NULL;
 }
 
-/* Returns NULL, or the reason for which a value does not fit its column. */
+/* Returns NULL, or the reason why a value does not fit its column. */
 static const char *check_value(const struct mds_column *c, const struct format_field *v)
 {
 	switch (c->kind) {
@@ -63,7 +63,8 @@ static const char *check_value(const struct mds_column *c, const struct format_f
 	}
 }
 
-/* Returns the binary logarithm of the size of the smallest integers that hold all dimensions. */
+/* Returns the binary logarithm of the size in bytes of the smallest integer type that can hold each
+ * dimension. */
 static unsigned dims_width(const struct format_field *v)
 {
 	uint64_t max = 0;
