@@ -22,7 +22,7 @@ struct metadata_request {
 	const char *url;
 	const char *headers[3]; /* "Name: value"; NULL if unused */
 	const char *body; /* may be NULL */
-	int64_t timeout_ms; /* limit for connecting, and for silence afterwards */
+	int64_t timeout_ms; /* limit for connecting, and for silence after that */
 	unsigned attempts; /* 1 if 0 */
 	const atomic_int *cancel;
 };

@@ -38,7 +38,8 @@ int aws_config_parse(struct aws_config *config, const char *path, const char *te
 	bool credentials, struct penstock_error *err);
 void aws_config_release(struct aws_config *config);
 
-/* Returns NULL if the key is missing or its value is empty. */
+/* Returns the value of a key of the profile, or NULL if the key is missing or its value is
+ * empty. */
 const char *aws_config_get(const struct aws_config *config, const char *profile, const char *key);
 /* Returns the endpoint of a service ("s3", "sts") from the profile's "services" section, else the
  * profile's own endpoint. Returns NULL if there is none. */

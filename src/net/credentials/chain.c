@@ -39,7 +39,7 @@ static const char *region_of(const struct chain *chain, const char *profile)
 		      : first(aws_config_get(chain->config, profile, "region"), "us-east-1");
 }
 
-/* --- places. Each returns 1 if found, 0 if absent, negative if present but invalid ----------- */
+/* --- places. Each function returns 1 if found, 0 if absent, negative if invalid -------------- */
 
 static int from_environment(
 	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
@@ -155,7 +155,7 @@ static int from_profile_keys(struct chain *chain, const char *profile,
 static int from_profile(struct chain *chain, const char *profile, struct credentials_provider **out,
 	struct penstock_error *err);
 
-/* Gets the keys that are used to assume the role of a profile. */
+/* Gets the provider of the keys that are used to assume the role of a profile. */
 static int role_source(struct chain *chain, const char *profile, struct credentials_provider **out,
 	struct penstock_error *err)
 {

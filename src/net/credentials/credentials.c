@@ -20,7 +20,7 @@
 /* Pause after a failed fetch while the current keys are still valid, so that requests do not wait
  * for every retry. */
 #define RETRY_AFTER_NS (15 * NS_PER_S)
-/* Keys that are close to expiry from the start are not fetched more often than this. */
+/* Minimum time between fetches of keys that are close to expiry from the start. */
 #define RENEW_AFTER_NS (1 * NS_PER_S)
 /* Interval between checks of the waiters' cancel flags. */
 #define POLL_MS 50
@@ -41,7 +41,8 @@ struct credentials_provider {
 	bool ending; /* the provider is being freed */
 	unsigned waiting;
 	uint64_t fetches; /* number of completed fetches */
-	struct penstock_error failed; /* error of the last fetch; code 0 if it succeeded */
+	/* error of the last fetch; its code is 0 if the fetch succeeded */
+	struct penstock_error failed;
 	bool invalid;
 	int64_t retry_ns; /* monotonic; AGEING keys are not fetched again before this time */
 	struct credentials current;
@@ -251,8 +252,8 @@ static enum freshness freshness_of(const struct credentials_provider *provider)
 		       : FRESH;
 }
 
-/* Returns the earliest time of the next fetch, after a quarter of the remaining life, because keys
- * that live for minutes only are AGEING from the start. */
+/* Returns the earliest time of the next fetch: after a quarter of the remaining life, because keys
+ * that are valid only for minutes are AGEING from the start. */
 static int64_t renewal_of(const struct credentials *c)
 {
 	int64_t now = clock_wall_ns();
@@ -437,7 +438,7 @@ static bool same(const struct credentials *a, const struct credentials *b)
 	       same_text(a->session_token, b->session_token) && same_text(a->bearer, b->bearer);
 }
 
-/* If the fetch fails, the next credentials_get() fetches again, and reports the error. */
+/* If this fetch fails, the next credentials_get() fetches again, and reports the error. */
 bool credentials_refused(
 	struct credentials_provider *provider, const struct credentials *refused, bool *pending)
 {

@@ -48,9 +48,10 @@ int credentials_provider_new_anonymous(
 /*
  * Creates a provider of keys that expire. `fetch` is called if there are no keys yet, if the keys
  * were rejected, or if they expire within five minutes and a quarter of their life has passed. One
- * thread fetches at a time; other threads continue with keys that are still valid, else wait for
- * the fetch and get its error. `cancel` is set once no caller waits any more. The provider owns the
- * cookie: `release` (may be NULL) is also called if this call fails.
+ * thread fetches at a time; other threads continue with keys that are still valid; without such
+ * keys they wait for the fetch, and get its error if it fails. `cancel` is set once no caller needs
+ * the new keys any more. The provider owns the cookie: `release` (may be NULL) is also called if
+ * this call fails.
  */
 struct credentials_fetcher {
 	const char *name; /* for messages; a literal */
@@ -69,7 +70,8 @@ void credentials_provider_freep(struct credentials_provider **provider);
 bool credentials_anonymous(const struct credentials_provider *provider);
 /* Returns true if the keys come from a source that can be queried again. */
 bool credentials_renewable(const struct credentials_provider *provider);
-/* Gets a copy of the current credentials; release it. May be called from any thread. */
+/* Gets a copy of the current credentials, which the caller releases. May be called from any
+ * thread. */
 int credentials_get(
 	struct credentials_provider *provider, struct credentials *out, struct penstock_error *err);
 /* Limits the wait for keys that are being fetched. At the limit the result is PENSTOCK_E_CANCELLED

@@ -9,8 +9,9 @@
  *	if (r == 0)
  *		r = credentials_get(provider, &keys, err);	// keys.bearer is the token
  *
- * A token is fetched on first use and again five minutes before it expires, with an HTTP engine of
- * its own. Private keys, refresh tokens and tokens are passed to log_redact().
+ * A token is fetched on first use, and again on the first use within five minutes before it
+ * expires; the provider has its own HTTP engine. Private keys, refresh tokens and tokens are passed
+ * to log_redact().
  */
 #ifndef NET_CREDENTIALS_GOOGLE_H
 #define NET_CREDENTIALS_GOOGLE_H
@@ -42,8 +43,8 @@ struct google_key {
 	char *project_id; /* may be NULL */
 };
 
-/* Parses the JSON of a key file. Returns -PENSTOCK_E_INVALID if it is not a key file,
- * -PENSTOCK_E_UNSUPPORTED if its type is not supported. */
+/* Parses the JSON of a key file. Returns -PENSTOCK_E_INVALID if the text is not a key file,
+ * -PENSTOCK_E_UNSUPPORTED if the type of the key is not supported. */
 int google_key_parse(
 	struct google_key **out, const char *json, size_t len, struct penstock_error *err);
 /* Like google_key_parse() for a file; errors name its path. */
@@ -65,7 +66,8 @@ bool google_may_have_token(const char *url);
 
 /* ---- building blocks, for tests and for signing ---- */
 
-/* Builds a signed token request: header, claims and signature in base64url. `now` is in seconds. */
+/* Builds a signed token request: header, claims and signature in base64url. `now` is in seconds
+ * since 1970. */
 int google_jwt(
 	const struct google_key *key, int64_t now, struct buf *out, struct penstock_error *err);
 /* Signs a text (RSA, PKCS #1 v1.5, SHA-256), for `rsa` of struct sigv4. `key` is a google_key. */

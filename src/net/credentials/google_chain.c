@@ -40,7 +40,7 @@ static int resolve_place(
 	return 0;
 }
 
-/* ---- credentials. Each returns 1 if found, 0 if absent, negative if present but invalid ---- */
+/* ---- credentials. Each function returns 1 if found, 0 if absent, negative if invalid ---- */
 
 static int hmac_keys(struct s3_settings *s, const char *id, const char *secret, const char *where,
 	const char *source, struct penstock_error *err)

@@ -22,8 +22,9 @@ struct credentials;
 struct credentials_provider;
 
 /*
- * Creates a provider of fixed keys. Returns 1 if both are given, 0 if neither is given, and
- * -PENSTOCK_E_INVALID if only one is given; the message names their place `where`.
+ * Creates a provider of fixed keys. Returns 1 if both `id` and `secret` are given, 0 if neither is
+ * given, and -PENSTOCK_E_INVALID if only one is given; the message names `where`, the place of the
+ * keys.
  */
 int credential_source_pair(struct credentials_provider **out, const char *id, const char *secret,
 	const char *session_token, const char *where, struct penstock_error *err);

@@ -138,7 +138,8 @@ static curl_socket_t on_socket(void *cookie, curlsocktype purpose, struct curl_s
 	(void)purpose;
 	/* A retry uses TCP. */
 	if (call->attempt <= 1 && near_find(&address->addr, &name)) {
-		/* libcurl allows this, and has room for a sockaddr_storage. */
+		/* libcurl lets this callback replace the address, and has room for a
+		 * sockaddr_storage. */
 		memcpy(&address->addr, &name, sizeof(name));
 		address->addrlen = sizeof(name);
 		address->family = AF_UNIX;
@@ -149,8 +150,8 @@ static curl_socket_t on_socket(void *cookie, curlsocktype purpose, struct curl_s
 	return fd;
 }
 
-/* libcurl copies texts. If memory runs out, libcurl keeps the previous value: a DELETE would be
- * sent as a GET. */
+/* libcurl copies the text of an option. If memory runs out, libcurl keeps the previous value: a
+ * DELETE would be sent as a GET. */
 #define SET_TEXT(handle, option, text)                                                             \
 	do {                                                                                       \
 		if (curl_easy_setopt((handle)->curl, option, text) != CURLE_OK)                    \

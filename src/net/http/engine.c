@@ -213,7 +213,7 @@ static unsigned start_calls(struct http_engine *engine)
 	unsigned started = 0;
 	bool again = engine->n_queued > 0;
 
-	/* One call of each host in turn, so that a busy host does not block the others. */
+	/* Start one call of each host in turn, so that a busy host does not block the others. */
 	while (again && engine->n_active < engine->options.max_connections) {
 		again = false;
 		for (struct http_host *host = engine->hosts; host; host = host->next) {

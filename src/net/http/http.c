@@ -11,7 +11,8 @@
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 
-/* Returns the index of the first header called `name`, in any case, or `headers->n`. */
+/* Returns the index of the first header called `name`, ignoring case, or `headers->n` if there is
+ * none. */
 static size_t header_find(const struct strlist *headers, const char *name)
 {
 	size_t len = strlen(name), i = 0;

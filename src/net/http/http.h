@@ -215,7 +215,7 @@ struct http_request {
 	 * request with a body */
 	size_t receive_buffer;
 	/* Retries a server that is absent or not ready (connection refused or cut off, name not
-	 * resolved, no reply, or a status that is retried) for this long without progress,
+	 * resolved, no reply, or a status that is retried) for `patience_ms` without progress,
 	 * regardless of the number of attempts, unless `max_attempts` is 1. */
 	int64_t patience_ms;
 	/*
@@ -234,11 +234,11 @@ struct http_request {
 	 */
 	bool bulk;
 	/*
-	 * Allows a resend, for requests that are harmless if they reach the server twice: a request
-	 * that is silent for this much longer than the mean wait of bulk requests to its host
-	 * (LIMIT_HTTP_RESEND_MS or LIMIT_READS_RESEND_MS) is abandoned and sent again on a new
-	 * connection, at most three times, and as long as few requests are resent. If 0, nothing is
-	 * resent. Sink and source must be able to start again.
+	 * Allows a resend, for requests that are harmless if they reach the server twice. A request
+	 * that is silent for `resend_ms` (LIMIT_HTTP_RESEND_MS or LIMIT_READS_RESEND_MS) longer
+	 * than the mean wait of bulk requests to its host is abandoned, and sent again on a new
+	 * connection: at most three times, and only as long as few requests are resent. If 0,
+	 * nothing is resent. Sink and source must be able to start again.
 	 */
 	int64_t resend_ms;
 	/* never through a proxy: for metadata services, which are on the machine itself */
@@ -273,7 +273,7 @@ struct http_request {
 	 * for http_submit(). */
 	void (*done)(void *cookie, struct http_request *request, struct http_reply *reply,
 		struct penstock_error *err);
-	void *cookie; /* passed to these five functions */
+	void *cookie; /* passed to the five functions above */
 };
 
 /* Sets or replaces a header of a request. Returns -1 if out of memory. */
@@ -297,7 +297,7 @@ struct http_reply {
 #define HTTP_REPLY_INIT { .content_length = HTTP_LENGTH_UNKNOWN, .total_size = HTTP_LENGTH_UNKNOWN }
 /* clang-format on */
 void http_reply_release(struct http_reply *reply);
-/* Returns the value of the first header of that name (any case), or NULL. */
+/* Returns the value of the first header called `name`, ignoring case, or NULL if there is none. */
 const char *http_reply_header(const struct http_reply *reply, const char *name);
 
 /*

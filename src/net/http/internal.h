@@ -73,7 +73,7 @@ struct call {
 	int64_t answered_ms; /* time at which the first byte of a reply arrived; 0 if not yet */
 	uint64_t moved; /* bytes, both directions */
 	uint64_t moved_seen; /* value of `moved` at the last tick */
-	int64_t silent_ms; /* start of the silence */
+	int64_t silent_ms; /* time since which the call is silent */
 	bool resending; /* the attempt is abandoned because it is silent */
 	uint64_t source_read; /* bytes read by curl */
 	bool source_touched;
@@ -87,7 +87,7 @@ struct call {
 	bool body_cut; /* the engine ended the transfer, because enough of an error body arrived */
 	bool fatal; /* `error` must not be retried, regardless of its code */
 	bool absent; /* the server is absent or not ready */
-	bool waits; /* HTTP_VERDICT_WAIT */
+	bool waits; /* the attempt ended with HTTP_VERDICT_WAIT */
 	bool paused;
 	struct penstock_error error; /* from a hook, a source or a sink */
 	int64_t window_ms; /* start of the stall window */
@@ -139,7 +139,7 @@ struct http_engine {
 	} counters;
 };
 
-/* limit.c: counts bytes that moved, and sleeps until the limit allows them. */
+/* limit.c: counts bytes that were sent or received, and sleeps until the limit allows them. */
 #define HTTP_LIMITED_PIECE (16 * KIB) /* bytes of a body sent at a time under a limit */
 void http_limit_take(struct http_engine *engine, size_t bytes);
 
@@ -158,7 +158,7 @@ bool idle_is_counted(const struct http_engine *engine);
 struct waits *call_waits(const struct call *call);
 /* Counts the bytes moved since the last check. */
 void call_count_moved(struct call *call, int64_t now);
-/* Returns true if the call is to be abandoned now and sent again. */
+/* Returns true if the call must be abandoned now and sent again. */
 bool call_is_slow(const struct call *call, int64_t now);
 
 /* attempt.c: one attempt of a call on a curl handle. */

@@ -100,7 +100,7 @@ static void engine_release(struct http_engine *engine)
 	free(engine);
 }
 
-/* Masks the passwords in the proxy variables, which libcurl reads itself, in the log. */
+/* Masks the passwords of the proxy variables in the log. libcurl reads these variables itself. */
 static void redact_proxies(void)
 {
 	static const char *const names[] = {

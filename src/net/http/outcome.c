@@ -136,7 +136,7 @@ static bool sink_restart(struct call *call)
 	return false;
 }
 
-/* Returns true if there is something left to request after the bytes kept. An empty range cannot be
+/* Returns true if there is something left to request after the kept bytes. An empty range cannot be
  * requested: a length of 0 means everything to the end. */
 static bool has_rest(const struct call *call)
 {
@@ -177,7 +177,8 @@ static long os_error(const struct call *call)
 	return os;
 }
 
-/* Sets the error of an attempt whose transfer failed. Returns true if it may be retried. */
+/* Sets the error of an attempt whose transfer failed. Returns true if the attempt may be
+ * retried. */
 static bool transfer_failed(struct call *call, CURLcode result, struct penstock_error *err)
 {
 	const struct curl_meaning *meaning = meaning_of(result);
@@ -231,7 +232,8 @@ static const char *status_words(int status)
 	return "";
 }
 
-/* Sets the error of an attempt that got a complete reply with an unexpected status. */
+/* Sets the error of an attempt that got a complete reply with an unexpected status. Returns true if
+ * the attempt may be retried. */
 static bool status_failed(struct call *call, struct penstock_error *err)
 {
 	struct http_reply *reply = call->reply;
@@ -243,7 +245,8 @@ static bool status_failed(struct call *call, struct penstock_error *err)
 	return call->absent;
 }
 
-/* Returns true if the whole body of a reply with an expected status has arrived. */
+/* Returns true if the whole body of a reply with an expected status has arrived, else sets
+ * `err`. */
 static bool body_complete(struct call *call, struct penstock_error *err)
 {
 	if (call->expected == HTTP_LENGTH_UNKNOWN || call->received == call->expected ||

@@ -1,7 +1,7 @@
 /*
  * Detects requests with `resend_ms` that are silent for far longer than usual. In stores of many
  * machines one request in some thousands hangs for seconds at a faulty machine, while the same
- * request, sent again on another connection, is served at once by another machine.
+ * request, sent again on another connection, is served immediately by another machine.
  */
 #include "net/http/internal.h"
 

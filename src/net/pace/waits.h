@@ -1,6 +1,6 @@
 /*
  * The times that requests of one kind to one server waited for the first byte of the reply. These
- * times decide when a request counts as slow, and if the request may be sent again. Pure
+ * times decide when a request counts as slow, and whether the request may be sent again. Pure
  * arithmetic; docs/decisions/adaptive-concurrency.md has the rule and its figures.
  *
  *	struct waits waits;
@@ -30,7 +30,7 @@ void waits_init(struct waits *waits);
 /* Records the wait of a request that was answered, and adds a twentieth of a resend to the
  * budget. */
 void waits_add(struct waits *waits, int64_t wait_ms);
-/* Returns the quantile, in tenths, of the latest waits (5: the median), or -1 if no wait is
+/* Returns a quantile of the latest waits, such as the median if `tenths` is 5, or -1 if no wait is
  * known. */
 int64_t waits_quantile(const struct waits *waits, unsigned tenths);
 /* Returns the silence after which a request counts as slow: the mean wait plus `more_ms`, but at

@@ -21,8 +21,8 @@
 
 #define TICK_MS 50 /* interval of the checks of the cancel flag and for silence */
 #define EVENTS	64 /* maximum number of events of one epoll_wait() */
-/* Number of connections to a server that replies at once. Each NEAR_MS of the median wait for a
- * reply add NEAR connections. */
+/* A run uses up to NEAR connections, and NEAR more for each NEAR_MS of the median wait for a
+ * reply. */
 #define NEAR	16
 #define NEAR_MS 4
 /* Failures in a row after which the requests that have not started are skipped. */
@@ -34,12 +34,13 @@
 struct connection {
 	int fd; /* -1 if it is closed */
 	bool waits_to_send; /* epoll also reports room to send */
-	bool kept; /* the connection has carried a reply before this request */
+	bool kept; /* the connection has carried a complete reply before this request */
 	bool keep; /* the server keeps the connection open after this reply */
 	struct plain_get *get; /* in progress; NULL if the connection is idle */
 	unsigned turn; /* value of `plain->turn` that selected the address of `fd` */
-	unsigned tries; /* connections of this request that had no reply */
-	unsigned resent; /* connections of this request that were silent for too long */
+	unsigned tries; /* new connections on which this request got no reply */
+	/* resends of this request because its connection was silent for too long */
+	unsigned resent;
 	size_t sent; /* bytes of the request's head */
 	bool in_body;
 	uint64_t body_len;
@@ -249,7 +250,7 @@ static void end(struct run *run, struct connection *c, bool good)
 
 static void send_head(struct run *run, struct connection *c);
 
-/* Returns false if there is no new connection. */
+/* Sends the request again on a new connection. Returns false if the connection cannot be opened. */
 static bool send_again(struct run *run, struct connection *c)
 {
 	drop(run->plain, c);
@@ -324,7 +325,8 @@ static void add_body(struct plain_get *g, const void *data, size_t len)
 	g->len += len;
 }
 
-/* Starts the body with the bytes after the head in `in`. Returns false if the reply is not good. */
+/* Starts the body with the bytes after the head in `in`. Returns false if the reply ends the
+ * request without `good`. */
 static bool begin_body(struct run *run, struct connection *c, size_t head_len)
 {
 	struct plain_get *g = c->get;
