@@ -18,8 +18,8 @@ static inline bool ascii_space(char c)
 	return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Returns the byte of two hexadecimal digits, or -1 if one is invalid. Reads the second only if the
- * first is valid. */
+/* Returns the byte that two hexadecimal digits encode, or -1 if a digit is invalid. Reads the
+ * second digit only if the first is valid. */
 static inline int ascii_hex_byte(const char *s)
 {
 	int high = str_hex_digit(s[0]);

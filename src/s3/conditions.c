@@ -12,7 +12,7 @@ struct tag {
 	bool weak;
 };
 
-/* Reads the tag at `p`, quoted or bare, and returns the position after it. */
+/* Reads the ETag at `p`, quoted or bare, and returns the position after the ETag. */
 static const char *take_tag(const char *p, struct tag *out)
 {
 	out->weak = p[0] == 'W' && p[1] == '/';

@@ -35,7 +35,7 @@ static inline bool conditions_any(const struct conditions *c)
 struct condition_state {
 	bool exists;
 	const char *etag; /* with or without quotes; NULL if the object does not exist */
-	int64_t modified; /* seconds */
+	int64_t modified; /* seconds since 1970 */
 };
 
 /*
@@ -55,7 +55,8 @@ enum condition_result conditions_evaluate_copy_source(
  * date. */
 bool condition_if_range(const char *if_range, const struct condition_state *state);
 
-/* Returns true if one of the comma-separated tags of `list` is `etag`, or is "*" without quotes. */
+/* Returns true if one of the comma-separated ETags of `list` equals `etag` or is "*" without
+ * quotes. Weak ETags (W/"…") count only if `weak_allowed` is set. */
 bool etag_list_matches(const char *list, const char *etag, bool weak_allowed);
 
 #endif

@@ -24,7 +24,7 @@ struct penstock_error;
 /* Reads an object or an array. Refuses a document in which an object has the same key twice. */
 int s3_json_load(const char *text, size_t len, json_t **out, struct penstock_error *err);
 
-/* Returns the text of a member, or "" if there is no such member or it is not a string. */
+/* Returns the text of a member, or "" if the member is missing or is not a string. */
 static inline const char *s3_json_text(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));

@@ -52,7 +52,7 @@ struct s3_grant {
 /* The document AccessControlPolicy. */
 struct s3_acl {
 	struct arena arena;
-	const char *owner, *list; /* not NULL after s3_acl_parse() */
+	const char *owner, *list; /* not NULL after a successful s3_acl_parse() */
 	struct s3_grant *grants;
 	size_t n;
 };
@@ -64,16 +64,17 @@ void s3_acl_release(struct s3_acl *message);
 
 /* --- texts ---------------------------------------------------------------------------------- */
 
-/* Canonical ids; both members are the same for the list of a bucket. */
+/* Canonical ids of the owners of an object and of its bucket; for a bucket's own list both are the
+ * same. */
 struct acl_owners {
 	const char *owner, *bucket_owner;
 };
-/* Appends the grants of a list such as "public-read"; buf_failed() reports a failure. Returns false
- * if there is no list of that name. */
+/* Appends the grants of a canned ACL such as "public-read"; buf_failed() reports a failure. Returns
+ * false if there is no canned ACL of that name. */
 bool acl_canned(struct buf *out, const char *name, const struct acl_owners *owners);
-/* Appends a grant to an account. */
+/* Appends to `out` a grant for the account with the id `grantee`. */
 void acl_add(struct buf *out, const char *permission, const char *grantee);
-/* Appends a grant to a group. Returns false if there is no group of that URI. */
+/* Appends to `out` a grant for the group `uri`. Returns false if there is no such group. */
 bool acl_add_group(struct buf *out, const char *permission, const char *uri);
 
 /* One grant of a text. */
@@ -82,20 +83,20 @@ struct acl_grant {
 	char id[ACL_ID_SIZE]; /* "" for a group */
 	const char *uri; /* URI of a group; NULL for an account */
 };
-/* Gets the next grant, and skips malformed ones. Returns false at the end. */
+/* Gets the next grant of `*text`, and skips malformed grants. Returns false at the end. */
 bool acl_next(const char **text, struct acl_grant *out);
 
 struct acl_question {
 	const char *owner; /* canonical id */
 	const char *id; /* canonical id of the sender's account; NULL if anonymous */
 	enum acl_permission permission;
-	bool ignore_public; /* grants to all, and to all accounts, do not count */
+	bool ignore_public; /* grants to all users, and to all accounts, do not count */
 };
 /* Returns true if the sender has the permission. The owner can always read and replace the list. */
 bool acl_allows(const char *text, const struct acl_question *question);
 /* Returns true if the list grants something to all users, or to all accounts. */
 bool acl_is_public(const char *text);
-/* Returns true if no other account and no group has a grant. */
+/* Returns true if no account other than `owner`, and no group, has a grant. */
 bool acl_is_private(const char *text, const char *owner);
 /* Returns true if `text` is NULL, or grants full control to `owner` and nothing else. */
 bool acl_is_default(const char *text, const char *owner);

@@ -400,8 +400,8 @@ static bool compare(
 	return false;
 }
 
-/* Returns the number of steps that a comparison takes, without the steps for a pattern. The cost of
- * a number, a date or an address includes its length. */
+/* Returns the number of steps that a comparison costs, in addition to those that pattern_match()
+ * takes. A number, a date or an address costs one more step for each character. */
 static size_t cost_of(const struct operator* op, const char *actual)
 {
 	bool is_read = op->type == NUMBER || op->type == DATE || op->type == IP;
@@ -409,7 +409,7 @@ static size_t cost_of(const struct operator* op, const char *actual)
 	return 64 + (is_read ? strlen(actual) : 0);
 }
 
-/* Returns 1 if a value of the condition fits, 0 if none does, or a negative code. */
+/* Returns 1 if `actual` matches a value of the condition, 0 if not, or a negative code. */
 static int fits(
 	const struct condition *c, const struct policy_question *question, const char *actual)
 {
@@ -440,7 +440,7 @@ static bool absence_fits(const struct condition *c, bool absent)
 static int holds(const struct condition *c, const struct policy_question *question)
 {
 	struct policy_values actual = {0};
-	size_t n = 0; /* number of values that fit */
+	size_t n = 0; /* number of values of the request that fit */
 	int rc = policy_values_get(question, c->key, &actual);
 
 	if (rc < 0)

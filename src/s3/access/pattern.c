@@ -15,7 +15,8 @@
 
 /* ---- reading ---- */
 
-/* Adds the variable at `p`, which begins with "${". Returns its length, or 0 if it has no end. */
+/* Adds the variable at `p`, which begins with "${". Returns the length of the variable in the text,
+ * or 0 if "}" is missing. */
 static size_t add_variable(struct pattern *pattern, struct buf *out, const char *p)
 {
 	const char *name = p + 2, *end = strchr(name, '}'), *comma, *value;

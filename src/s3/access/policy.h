@@ -38,7 +38,8 @@ enum policy_result {
 	POLICY_DELEGATE, /* allows the account of the caller, which has to allow the caller */
 	POLICY_ALLOW,
 	POLICY_DENY,
-	/* the values of a condition could not be read, or no step was left: refuse */
+	/* the values of a condition could not be read, or no step was left: the request must be
+	 * refused */
 	POLICY_FAILED,
 };
 
@@ -64,8 +65,8 @@ struct policy_question {
 	const char *resource; /* an ARN; not used by POLICY_OF_ROLE */
 	const struct policy_caller *caller; /* not used by POLICY_OF_IDENTITY */
 	/* Gets the values of a condition key, whose name may be in upper or lower case; the values
-	 * live until the end of the evaluation. Returns a negative code if they cannot be read. The
-	 * callback is NULL if no key has a value. */
+	 * must be valid until the end of the evaluation. Returns a negative code if they cannot be
+	 * read. The callback is NULL if no key has a value. */
 	int (*values)(const struct policy_question *q, const char *key, struct policy_values *out);
 	void *cookie; /* for values() */
 	/* Steps that the evaluation may still take, such as the comparison of a character; NULL if
@@ -73,7 +74,7 @@ struct policy_question {
 	size_t *steps;
 };
 
-/* Takes some of the steps of a question. Returns false if none is left. */
+/* Takes `n` of the steps of a question. Returns false if no step is left. */
 static inline bool policy_spend(const struct policy_question *question, size_t n)
 {
 	size_t *steps = question->steps;
@@ -91,14 +92,15 @@ int policy_parse(const char *json, size_t len, enum policy_kind kind, const char
 struct policy *policy_ref(struct policy *policy);
 /* Releases a reference. `policy` may be NULL. */
 void policy_free(struct policy *policy);
-/* Returns POLICY_NEITHER if `policy` is NULL. */
+/* Returns the greatest result of the statements of the policy, or POLICY_NEITHER if `policy` is
+ * NULL. */
 enum policy_result policy_evaluate(
 	const struct policy *policy, const struct policy_question *question);
-/* Returns true if the policy allows something to all, as AWS defines it. A statement with a
- * condition on fixed networks, accounts or principals does not count as public, unless anonymous
- * senders meet the condition. */
+/* Returns true if the policy is public, as AWS defines it: if it allows something to all callers. A
+ * statement with a condition on fixed networks, accounts or principals does not count as public,
+ * unless anonymous senders meet the condition. */
 bool policy_is_public(const struct policy *policy);
-/* Returns true if a statement allows something to all, perhaps on conditions. */
+/* Returns true if a statement allows something to all callers, even if only on conditions. */
 bool policy_admits_anyone(const struct policy *policy);
 
 #endif

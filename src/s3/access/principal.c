@@ -7,7 +7,7 @@
 
 #define ACCOUNT_DIGITS 12
 #define CANONICAL_ID   64
-#define ACCOUNT_NAME   64 /* bytes of an account that is not a number, as in other stores */
+#define ACCOUNT_NAME   64 /* maximum length in an ARN; other stores have names, not numbers */
 
 static const char words[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+=,.@_-";
 

@@ -11,8 +11,8 @@
  *		... the object has expired by the rule end.id ...
  *	s3_lifecycle_release(&rules);
  *
- * A number of days counts from an event; the resulting time is rounded up to midnight (UTC). All
- * functions take the length of a day, which only tests change.
+ * A number of days counts from an event; the resulting time is rounded up to midnight (UTC). The
+ * functions that compute times take the length of a day, which only tests change.
  */
 #ifndef S3_BUCKET_LIFECYCLE_H
 #define S3_BUCKET_LIFECYCLE_H
@@ -39,7 +39,7 @@ struct s3_lifecycle_rule {
 	unsigned noncurrent_days;
 	unsigned keep; /* number of newest noncurrent versions that stay */
 	unsigned upload_days;
-	/* The texts of the document. */
+	/* The texts of the document, from which the parser sets the members above. */
 	struct {
 		const char *status, *prefix, *filter, *and, *expiration, *days, *date, *marker;
 		const char *noncurrent, *noncurrent_days, *keep, *upload, *upload_days;
@@ -79,7 +79,7 @@ struct s3_lifecycle_version {
 	struct s3_lifecycle_object object;
 	bool marker;
 	int64_t since_ns; /* time at which the version became noncurrent */
-	size_t newer; /* noncurrent versions of the key that are newer */
+	size_t newer; /* number of noncurrent versions of the key that are newer */
 };
 /* Returns true if a noncurrent version is to be deleted. */
 bool s3_lifecycle_version_ends(const struct s3_lifecycle *lifecycle,

@@ -15,7 +15,7 @@
 #include "s3/message/xml.h"
 #include "s3/uri.h"
 
-/* bytes, so that the other parts of a key fit, too */
+/* bytes; the rest of the longest key is for the other parts of a log key */
 #define PREFIX_MAX 800
 
 /* ---- the document ---- */
@@ -105,7 +105,7 @@ void s3_log_key(struct buf *out, const struct s3_logging *logging,
 	if (logging->partitioned)
 		buf_printf(out, "%s/%s/%s/%.4s/%.2s/%.2s/", source->account, source->region,
 			source->bucket, date, date + 5, date + 8);
-	/* Keys that have the date of the requests have no time of day. */
+	/* A key with the date of the requests has no time of day. */
 	if (s3_logging_by_event(logging))
 		buf_printf(out, "%.10s-00-00-00-%s", date, unique);
 	else

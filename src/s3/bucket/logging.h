@@ -31,7 +31,8 @@ int s3_logging_parse(
 void s3_logging_write(struct buf *out, const struct s3_logging *logging);
 void s3_logging_release(struct s3_logging *message);
 
-/* Returns true if keys have the date of the requests, not the date of the delivery. */
+/* Returns true if keys of log objects have the date of the requests, not the date of the
+ * delivery. */
 bool s3_logging_by_event(const struct s3_logging *logging);
 /* The source of a log, for partitioned keys. */
 struct s3_log_source {

@@ -21,7 +21,7 @@ struct s3_notification_rule {
 	const char *queue; /* the name of the destination (an ARN) */
 	struct s3_texts events; /* "s3:ObjectCreated:*" */
 	const char *prefix, *suffix; /* NULL if the rule has no such condition */
-	/* The texts of the document. */
+	/* The texts of the document, from which the parser sets `prefix` and `suffix`. */
 	struct s3_texts names, values;
 };
 

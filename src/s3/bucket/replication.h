@@ -30,9 +30,9 @@ struct s3_replication_rule {
 	bool is_and; /* the document has an element And */
 	struct s3_texts tags; /* each as in x-amz-tagging: "key=value" */
 	const char *bucket; /* the name of the destination, without "arn:aws:s3:::" */
-	bool first; /* the first of the rules with that destination */
+	bool first; /* the first of the rules with this destination */
 	const char *class; /* the storage class of the copies; NULL for the version's class */
-	/* The texts of the document. */
+	/* The texts of the document, from which the parser sets the members above. */
 	struct {
 		const char *status, *priority, *prefix, *filter, *and, *markers, *marker_status;
 		const char *destination, *time, *metrics;

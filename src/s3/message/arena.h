@@ -9,7 +9,7 @@ struct arena {
 	struct arena_block *blocks;
 };
 
-/* A zeroed arena is empty. Returns NULL if out of memory. */
+/* Returns `len` bytes of memory, or NULL if out of memory. A zeroed arena is empty. */
 void *arena_alloc(struct arena *a, size_t len);
 /* Returns a NUL-terminated copy, or NULL if out of memory. */
 char *arena_copy(struct arena *a, const char *s, size_t len);

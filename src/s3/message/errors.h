@@ -89,12 +89,12 @@ enum s3_error {
 struct s3_error_info {
 	const char *code; /* as in <Code> */
 	int status; /* HTTP */
-	bool retryable; /* the same request may succeed a little later */
+	bool retryable; /* the same request may succeed later, so it may be retried */
 	enum penstock_code means;
 	const char *message; /* as in <Message> */
 };
 
-/* Never returns NULL; a value out of range gives InternalError. */
+/* Returns the properties of an error, never NULL; a value out of range gives InternalError. */
 const struct s3_error_info *s3_error_info(enum s3_error e);
 /*
  * Finds an error by its <Code>. Returns S3_OK if the code is unknown (then use the status). Also

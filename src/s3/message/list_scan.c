@@ -79,7 +79,8 @@ static bool read_tag(struct scan *s, struct tag *tag)
 
 /* ---- text ---- */
 
-/* Returns the character of "&name;" and advances past it, or 0 if the entity is not supported. */
+/* Returns the character of the entity "&name;" at `*at`, and moves `*at` past the entity. Returns 0
+ * if the entity is not supported. */
 static char read_entity(const char **at, const char *end)
 {
 	static const struct {

@@ -231,9 +231,9 @@ void s3_delete_result_release(struct s3_delete_result *message);
 /*
  * The small replies and errors share one struct: InitiateMultipartUploadResult,
  * CompleteMultipartUploadResult, CopyObjectResult, CopyPartResult, LocationConstraint and Error.
- * `kind` is the document that was received. Check it even if the status is 200: a store may send
- * the status of CompleteMultipartUpload or of a copy before the operation has ended, and then an
- * S3_REPLY_ERROR.
+ * `kind` is the document that was received; members are marked with the kinds that have them. Check
+ * `kind` even if the status is 200: a store may send the status of CompleteMultipartUpload or of a
+ * copy before the operation has ended, and then an S3_REPLY_ERROR.
  */
 enum s3_reply_kind {
 	S3_REPLY_INITIATE,
@@ -247,15 +247,15 @@ enum s3_reply_kind {
 struct s3_reply {
 	struct arena arena;
 	enum s3_reply_kind kind;
-	const char *bucket, *key, *upload_id; /* initiate; bucket and key also complete and error */
-	/* complete, copies; `location` also holds the location constraint */
+	const char *bucket, *key, *upload_id; /* INITIATE; bucket and key also COMPLETE and ERROR */
+	/* COMPLETE and both COPY kinds; `location` also LOCATION (the location constraint) */
 	const char *etag, *location;
-	const char *checksum_type; /* complete, copies */
+	const char *checksum_type; /* COMPLETE and both COPY kinds */
 	const char *checksums[CHECKSUM_KIND_COUNT_];
-	int64_t modified_ns; /* copies */
-	const char *code, *message, *resource, *request_id, *host_id; /* error */
-	const char *region; /* error: the bucket's region */
-	const char *method, *resource_type; /* error: of a refused preflight; not parsed */
+	int64_t modified_ns; /* both COPY kinds */
+	const char *code, *message, *resource, *request_id, *host_id; /* ERROR */
+	const char *region; /* ERROR: the bucket's region */
+	const char *method, *resource_type; /* ERROR: of a refused preflight; not parsed */
 	const char *text; /* text of the root element; set only by a parse */
 };
 int s3_reply_parse(const char *xml, size_t len, struct s3_reply *out, struct penstock_error *err);

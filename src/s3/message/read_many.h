@@ -34,12 +34,12 @@
 #define READ_MANY_VERSION "1"
 
 /* A line "OFFSET LENGTH ETAG KEY\n": decimal numbers, "*" as the length of a whole object, "-" as
- * the ETag if any version will do, and the key encoded as in a URL. */
+ * the ETag if any version is acceptable, and the key encoded as in a URL. */
 struct read_many_item {
 	const char *key;
 	uint64_t offset, length; /* range of bytes; unused if `whole` */
 	bool whole;
-	const char *etag; /* with quotes; NULL if any will do */
+	const char *etag; /* with quotes; NULL if any version is acceptable */
 };
 
 /* Appends a line. Returns false if the ETag cannot be in a line. */

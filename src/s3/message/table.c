@@ -65,7 +65,8 @@ static int add_item(struct parse *p, struct penstock_error *err)
 	return 0;
 }
 
-/* Returns the field of an element, or the first field inside of the element. */
+/* Returns the field with the path of an element, or the first field whose path is inside the
+ * element. */
 static const struct field *find_field(const struct field *f, const char *path)
 {
 	size_t n = strlen(path);
@@ -136,7 +137,7 @@ static int bad_value(
 		t->what, text, path);
 }
 
-/* Strips the white space around a number or boolean. */
+/* Copies a number or boolean without the white space around it. */
 static void trimmed(const char *text, size_t len, char *out, size_t size)
 {
 	while (len > 0 && ascii_space(*text)) {

@@ -11,7 +11,7 @@
 #include "s3/message/xml.h"
 #include "s3/uri.h"
 
-/* UTF-16 code units, which AWS counts. */
+/* Maximum lengths in UTF-16 code units, which AWS counts. */
 #define KEY_MAX	  128
 #define VALUE_MAX 256
 
@@ -84,7 +84,8 @@ void s3_tagging_write(struct buf *out, const struct s3_tagging *tagging)
 
 /* --- the query ------------------------------------------------------------------------------- */
 
-/* Returns NULL with `err` set if the text is malformed, or if out of memory. */
+/* Returns the decoded text, or NULL with `err` set if the text is malformed, or if out of
+ * memory. */
 static const char *decoded(struct arena *arena, struct span text, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_HTTP_HEADERS);

@@ -58,7 +58,8 @@ void s3_tagging_write_query(struct buf *out, const struct s3_tagging *tagging);
 
 /* Returns true if two tags have the same key. */
 bool s3_tagging_repeats(const struct s3_tagging *tagging);
-/* Returns S3_OK, or the error for the reply with its message. */
+/* Checks the tags against AWS's rules; `most` is the maximum number of tags. Returns S3_OK, or the
+ * error for the reply, whose text is then in `*message`. */
 enum s3_error s3_tagging_check(const struct s3_tagging *tagging, size_t most, const char **message);
 
 #endif

@@ -78,7 +78,7 @@ static const char *entity(char c)
 		return "&gt;";
 	case '"':
 		return "&quot;";
-	case '\r': /* a parser would read it as a newline */
+	case '\r': /* a parser would read an unescaped CR as a newline */
 		return "&#xD;";
 	default:
 		return NULL;

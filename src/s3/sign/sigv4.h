@@ -57,7 +57,7 @@
 #define SIGV4_EXPIRES_MAX    604800 /* seconds: longest validity of a presigned URL or a form */
 
 struct sigv4_header {
-	const char *name; /* in any case */
+	const char *name; /* in upper or lower case */
 	const char *value;
 };
 
@@ -195,7 +195,7 @@ struct sigv4_auth {
 };
 
 /* Reads the header or the query form; changes nothing but `out`. Returns SIGV4_ANONYMOUS if the
- * request has neither. */
+ * request has neither form. */
 enum sigv4_failure sigv4_parse(const struct sigv4_request *req, struct sigv4_auth *out);
 
 /* Checks the times against `now` (seconds), the required signed headers, and the signature, in
@@ -218,8 +218,8 @@ enum sigv4_failure sigv4_verify_form(struct sigv4 *ws, const struct sigv4_auth *
 /* Gets the seed of the chunk signatures, after a successful verification of a streamed request. */
 int sigv4_chain_start(struct sigv4 *ws, const struct sigv4_auth *auth, const char *secret_key,
 	struct sigv4_chain *chain, struct penstock_error *err);
-/* Computes the signature of the next chunk from the hex SHA-256 of its data. Once the signature is
- * accepted, sigv4_chain_advance() makes it the chain's `previous`. */
+/* Computes the signature of the next chunk from the hex SHA-256 of its data. After the caller has
+ * accepted the chunk, sigv4_chain_advance() makes its signature the `previous` of the chain. */
 int sigv4_chunk_signature(struct sigv4 *ws, const struct sigv4_chain *chain,
 	const char *data_sha256, char out[static SIGV4_SIGNATURE_SIZE]);
 /* Computes the signature of the trailer from the hex SHA-256 of "name:value\n" of each trailer

@@ -43,7 +43,7 @@ static const struct {
 		16, 0},
 };
 
-/* In OpenSSL 3 fetching an algorithm takes longer than hashing a small object. */
+/* Fetched once, because in OpenSSL 3 a fetch takes longer than the hash of a small object. */
 static const EVP_MD *fetched[CHECKSUM_KIND_COUNT_];
 /* Keeps OpenSSL from registering its exit handler, unless the process uses OpenSSL already. The
  * handler waits for locks; a child process that is forked while a thread holds such a lock would

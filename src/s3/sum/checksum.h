@@ -54,7 +54,8 @@ struct checksum {
 
 int checksum_init(struct checksum *c, enum checksum_kind kind, struct penstock_error *err);
 void checksum_release(struct checksum *c);
-/* Returns -1 if out of memory; the struct can then only be reset again or released. */
+/* Prepares the struct for new data. Returns -1 if out of memory; the struct can then only be reset
+ * again or released. */
 int checksum_reset(struct checksum *c);
 void checksum_update(struct checksum *c, const void *data, size_t len);
 void checksum_final(struct checksum *c, uint8_t digest[static CHECKSUM_MAX_SIZE]);
@@ -69,14 +70,14 @@ int checksum_of_file(int fd, enum checksum_kind kind, uint64_t offset, uint64_t 
 	struct penstock_error *err);
 
 size_t checksum_size(enum checksum_kind kind);
-/* Returns "CRC64NVME", as in x-amz-checksum-algorithm and <ChecksumAlgorithm>, or NULL for
- * CHECKSUM_NONE. */
+/* Returns the name of a kind in x-amz-checksum-algorithm and <ChecksumAlgorithm>, such as
+ * "CRC64NVME", or NULL for CHECKSUM_NONE. */
 const char *checksum_name(enum checksum_kind kind);
-/* Returns "x-amz-checksum-crc64nvme", or NULL for CHECKSUM_NONE. */
+/* Returns the header of a kind, such as "x-amz-checksum-crc64nvme", or NULL for CHECKSUM_NONE. */
 const char *checksum_header(enum checksum_kind kind);
-/* Returns "ChecksumCRC64NVME", as in XML, or NULL for CHECKSUM_NONE. */
+/* Returns the XML element of a kind, such as "ChecksumCRC64NVME", or NULL for CHECKSUM_NONE. */
 const char *checksum_element(enum checksum_kind kind);
-/* Finds a kind by its name, header or element, in any case. Returns CHECKSUM_NONE if unknown. */
+/* Finds a kind by its name, header or element, ignoring case. Returns CHECKSUM_NONE if unknown. */
 enum checksum_kind checksum_find(const char *name);
 bool checksum_is_crc(enum checksum_kind kind);
 /* Returns true for the CRCs and the xxHashes, which take much less time than the other hashes. */
@@ -85,7 +86,7 @@ bool checksum_is_fast(enum checksum_kind kind);
 /* Formats a digest as base64, with a NUL. */
 void checksum_format(
 	enum checksum_kind kind, const uint8_t *digest, char out[static CHECKSUM_TEXT_SIZE]);
-/* Returns false unless `text` is the base64 of exactly the right number of bytes. */
+/* Parses a digest. Returns false unless `text` is the base64 of exactly checksum_size() bytes. */
 bool checksum_parse(
 	enum checksum_kind kind, const char *text, uint8_t digest[static CHECKSUM_MAX_SIZE]);
 

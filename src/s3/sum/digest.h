@@ -6,7 +6,8 @@
 
 #include "s3/sum/checksum.h"
 
-/* Returns NULL if the kind is not a hash or the library does not have it. Thread-safe. */
+/* Returns OpenSSL's implementation of a kind, or NULL if the kind is not one of OpenSSL's hashes or
+ * the library does not have it. Thread-safe. */
 const EVP_MD *digest_md(enum checksum_kind kind);
 
 #endif
