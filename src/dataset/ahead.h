@@ -33,12 +33,12 @@ int ahead_new(
 	struct ahead **out, struct dataset *set, unsigned threads, struct penstock_error *err);
 /* Cancels and frees the remaining jobs. The caller may then use or free their `data`. */
 void ahead_free(struct ahead *ahead);
-/* `ids` is copied. `data` is as in dataset_read(), and is borrowed until ahead_wait() or
- * ahead_drop(). */
+/* Starts to read the samples `ids` in the background. `ids` is copied. `data` is as in
+ * dataset_read(), and is borrowed until ahead_wait() or ahead_drop(). */
 int ahead_start(struct ahead *ahead, const uint64_t *ids, size_t n, void *data,
 	struct ahead_job **out, struct penstock_error *err);
-/* Waits at most `ms`. Returns true if the job has ended, or is a job of the parent. Frees
- * nothing. */
+/* Waits at most `ms` for the end of the job. Returns true if the job has ended, or is a job of the
+ * parent. Frees nothing. */
 bool ahead_ended(struct ahead_job *job, int ms);
 /* Waits for the end of the job, frees the job and returns its result. Returns -PENSTOCK_E_INVALID
  * for a job of the parent, and does not free it. */

@@ -56,7 +56,7 @@ struct dataset_options {
 	 * pixels of a sample, followed by its stored bytes unless the format is "objects". Height
 	 * and width are 0 if images are not decoded. */
 	uint32_t decode_height, decode_width;
-	/* the column with the image; the first with an image if NULL; copied */
+	/* the column with the image; if NULL, the first column with an image; copied */
 	const char *decode_column;
 	/* Adds a field "label" (int64) to samples of "objects": the number of the first folder in
 	 * the name of the sample, as for dataset_class(). */
@@ -90,7 +90,8 @@ enum dataset_origin dataset_origin(const struct dataset *set);
 /* Writes the index next to the shards. */
 int dataset_write_index(
 	const struct dataset *set, const atomic_int *cancel, struct penstock_error *err);
-/* Compares a data set that has an index with a fresh list of the same place. */
+/* Results of dataset_compare(), which compares a data set that has an index with a fresh list of
+ * the same place. */
 enum dataset_state {
 	DATASET_CURRENT,
 	/* Shards have the same names and sizes but other versions, and the checksum of each sample

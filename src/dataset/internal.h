@@ -48,7 +48,7 @@ struct dataset {
 	uint64_t sample_size; /* bytes of each record; 0 in formats without records */
 	/* images are decoded to this size; 0 x 0 if images are not decoded */
 	struct jpeg_size image;
-	char *column; /* the column with the image; the first with an image if NULL */
+	char *column; /* the column with the image; if NULL, the first column with an image */
 	struct labels *labels; /* labels of "objects"; NULL if there are none */
 	atomic_uint decoding; /* threads that decode images */
 	struct dataset_shard
@@ -77,7 +77,7 @@ int dataset_init_records(
 /* Parses `document`, and sets the formats of the shards that it lists. */
 int dataset_parse_document(struct dataset *set, struct penstock_error *err);
 
-/* Returns the settings of a format, as the options give them. */
+/* Returns the settings of a format that are in the options. */
 struct index_settings dataset_settings(const char *format, const struct dataset_options *options);
 
 /* aside.c: returns true for files that usually lie next to shards: descriptions, Megatron's "x.idx"

@@ -8,8 +8,8 @@
 /* Held while a child process sets up its state, in its first call after fork(). */
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* After fork() the connections belong to the parent, and one of its threads may have held the
- * lock. */
+/* Sets up a child after fork(): the connections belong to the parent, and a thread of the parent
+ * may have held the lock. */
 static int begin_process(struct dataset *set, struct penstock_error *err)
 {
 	int r;

@@ -88,7 +88,7 @@ enum block_claim {
  * block_file_close(). */
 enum block_claim block_cache_claim(
 	struct block_cache *cache, struct block_file *file, uint64_t block, char *scratch);
-/* Writes a claimed block. */
+/* Writes a claimed block to the cache, and ends the claim. */
 void block_cache_put(
 	struct block_cache *cache, struct block_file *file, uint64_t block, const void *data);
 void block_cache_give_up(struct block_file *file, uint64_t block);

@@ -25,7 +25,8 @@ struct block_cache {
 	int64_t full_until_ms;
 };
 
-/* Stops writing blocks. Logs the reason at the first call. */
+/* Makes the cache write no more blocks. The first call logs "cannot WHAT in the cache" with the
+ * reason `errnum`. */
 void block_cache_turn_off(struct block_cache *c, int errnum, const char *what);
 
 /* room.c: reserves space for `bytes` on disk, and removes other files if necessary. Returns false

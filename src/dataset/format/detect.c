@@ -66,7 +66,7 @@ static bool is_named_tfrecord(const struct detect_object *o)
 	return strcasestr(basename_of(o), "tfrecord") != NULL;
 }
 
-/* Returns true if the dimensions of the header account for all bytes. */
+/* Returns true for an IDX file: the dimensions in its header account for all its bytes. */
 static bool is_idx(const struct detect_object *o)
 {
 	static const unsigned char widths[] = {1, 1, 0, 2, 4, 4, 8};

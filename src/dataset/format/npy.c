@@ -38,7 +38,7 @@ static const struct {
 	{'f', '8', DTYPE_F64},
 };
 
-/* The text of a Python dictionary. */
+/* The text of a Python dictionary, from the parsed part on. */
 struct text {
 	const char *at, *end;
 };

@@ -213,7 +213,7 @@ int npy_open(struct records *r, const struct shard_reader *shard, struct penstoc
 	return 0;
 }
 
-/* Types of IDX, from 0x08. */
+/* Types by their codes in IDX, of which the first is 0x08. */
 static const enum format_dtype idx_types[] = {
 	DTYPE_U8, DTYPE_I8, DTYPE_NONE, DTYPE_I16, DTYPE_I32, DTYPE_F32, DTYPE_F64};
 

@@ -26,7 +26,8 @@ extern const struct format format_tar;
  * else FORMAT_BYTES. */
 enum format_type tar_type_of(const char *ext);
 
-/* Reads an index. `shard` is the archive; only its name and size are used. */
+/* Calls `sample` for each sample in the text of an index. `shard` is the archive; only its name and
+ * size are used. */
 int tar_index_scan(const char *text, size_t len, const struct shard_reader *shard,
 	format_sample_fn sample, void *cookie, struct penstock_error *err);
 /* Appends the index of an archive. Fails with PENSTOCK_E_INVALID if the name of a member of a

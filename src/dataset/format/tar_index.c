@@ -29,7 +29,7 @@ static int corrupt(const struct reader *in, const char *reason, struct penstock_
 		in->shard->name, reason, in->line);
 }
 
-/* Cuts the next word of the line; returns its length, 0 at the end of the line. */
+/* Gets the next word of the line. Returns the length of the word, 0 at the end of the line. */
 static size_t next_word(struct reader *in, const char **word)
 {
 	while (in->at < in->end && *in->at == ' ')

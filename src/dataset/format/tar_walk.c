@@ -24,7 +24,8 @@ static int corrupt(const struct tar_walk *walk, const char *reason, struct penst
 	return shard_error(err, PENSTOCK_E_CORRUPT, window_name(&walk->w), walk->at, "%s", reason);
 }
 
-/* Parses octal digits, or a binary number after a first byte of 0x80. Returns false if invalid. */
+/* Parses octal digits, or a binary number after a first byte of 0x80. Returns false if the number
+ * is invalid. */
 static bool number(const unsigned char *p, size_t n, uint64_t *out)
 {
 	size_t i = 0;
@@ -60,7 +61,7 @@ static uint32_t sum_of(const unsigned char *h, bool of_signed)
 	return sum - 256 * high;
 }
 
-/* Accepts the sum of signed bytes, too, which old programs write. */
+/* Also accepts the sum of signed bytes, which old programs write. */
 static bool checksum_is_right(const unsigned char *h)
 {
 	uint64_t stored;
@@ -172,7 +173,8 @@ static void ustar_name(struct tar_walk *walk, const unsigned char *h)
 	walk->name[prefix + len] = '\0';
 }
 
-/* Reads the header of a member other than an extended header. Returns 1 if the member is a file. */
+/* Reads the header of a member other than an extended header. Returns 1 if the member is a file, 0
+ * if not, or a negative code. */
 static int member(
 	struct tar_walk *walk, const unsigned char *h, uint64_t size, struct penstock_error *err)
 {

@@ -73,9 +73,10 @@ struct index {
 	size_t document_len;
 };
 
-/* Replaces the content of `out`. */
+/* Writes the index to `out`, whose earlier content is replaced. */
 int index_write(const struct index *index, struct buf *out, struct penstock_error *err);
-/* `data` is aligned for numbers of 64 bits; `name` is for messages. */
+/* Reads and verifies an index. `data` must be aligned for numbers of 64 bits; `name` is for
+ * messages. */
 int index_read(struct index *index, const void *data, size_t len, const char *name,
 	struct penstock_error *err);
 /* Returns true if no name of a shard leads out of the directory of the index. In an index of

@@ -106,8 +106,8 @@ int source_web_url(const struct source *s, const char *name, struct buf *out);
 int source_web_get(const struct source *s, const char *name, const atomic_int *cancel,
 	struct buf *out, struct penstock_error *err);
 
-/* pattern.c: replaces {FIRST..LAST} and {A,B} in `text` with their values, at most
- * LIMIT_DATASET_WEB. `url` is for messages. */
+/* pattern.c: sets `out` to the texts that result if {FIRST..LAST} and {A,B} in `text` are replaced
+ * with their values, at most LIMIT_DATASET_WEB texts. `url` is for messages. */
 int source_expand(
 	const char *url, const char *text, struct strlist *out, struct penstock_error *err);
 

@@ -40,7 +40,7 @@ struct litdata_index {
 	bool zstd; /* each chunk is compressed */
 };
 
-/* `name` is for messages. */
+/* Parses an index.json. `name` is the name of the file in messages. */
 int litdata_index_parse(struct litdata_index **out, const char *data, size_t len, const char *name,
 	struct penstock_error *err);
 /* Sets the offset at which the tokens of a chunk begin; the tokens end with the chunk. */

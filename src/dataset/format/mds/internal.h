@@ -10,8 +10,8 @@ const char *mds_column_init(
 	struct mds_column *column, const char *name, const char *encoding, int *code);
 void mds_column_release(struct mds_column *column);
 
-/* Convert codes of types in arrays; DTYPE_NONE if the code is unknown, 0 if the type has no
- * code. */
+/* Convert between types of arrays and their codes. Return DTYPE_NONE if the code is unknown, and 0
+ * if the type has no code. */
 enum format_dtype mds_dtype_of_code(unsigned char code);
 unsigned char mds_code_of_dtype(enum format_dtype dtype);
 

@@ -81,7 +81,7 @@ struct mds_index {
 	size_t n_columns;
 };
 
-/* `name` is for messages. */
+/* Parses an index.json. `name` is the name of the file in messages. */
 int mds_index_parse(struct mds_index **out, const char *data, size_t len, const char *name,
 	struct penstock_error *err);
 void mds_index_free(struct mds_index *index);

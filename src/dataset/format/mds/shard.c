@@ -18,7 +18,8 @@ static int scan(const struct format *f, const struct shard_reader *reader, forma
 	return scan_offsets(reader, shard->samples, sample, cookie, err);
 }
 
-/* Reads the type and the shape at the start of a value, unless the column has them. */
+/* Reads the type and the shape at the start of a value, unless the column has them. Returns NULL,
+ * or the reason why the value is invalid. */
 static const char *array_head(const struct mds_column *c, struct format_field *field)
 {
 	const unsigned char *p = field->data, *end = p + field->size;
