@@ -56,8 +56,8 @@ static char *amazon_url(const char *service, const char *region)
 		str_starts(region, "cn-") ? ".cn" : "");
 }
 
-/* Returns the STS URL from the environment or the profile, or the region's URL. The caller frees
- * the string; NULL if out of memory. */
+/* Returns the STS URL from the environment or the profile, or the default URL of the region. The
+ * caller frees the string. Returns NULL if out of memory. */
 static char *sts_url(const struct chain *chain, const char *profile)
 {
 	const char *url = NULL;

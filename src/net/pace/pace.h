@@ -44,7 +44,7 @@ struct pace {
 	bool starved; /* at times there were too few requests to reach the limit */
 	bool refused;
 
-	double rate; /* bytes per ms, before the last step */
+	double rate; /* bytes per ms before the last step of the limit */
 	unsigned before; /* limit before the last step */
 	unsigned held; /* windows in PACE_HOLD */
 	bool try_down; /* the next try goes down */
@@ -56,7 +56,7 @@ struct pace {
 void pace_init(struct pace *pace, unsigned max);
 void pace_moved(struct pace *pace, uint64_t bytes);
 void pace_refused(struct pace *pace, int64_t now, unsigned active);
-/* `starved`: fewer requests than the limit are in flight, because no more are queued. */
+/* `starved` is true if fewer requests than the limit are in flight because no more are queued. */
 void pace_tick(struct pace *pace, int64_t now, bool starved);
 
 #endif

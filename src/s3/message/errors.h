@@ -65,13 +65,13 @@ enum s3_error {
 	S3_E_NO_SUCH_UPLOAD,
 	S3_E_NO_SUCH_VERSION,
 	S3_E_NOT_IMPLEMENTED,
-	S3_E_NOT_MODIFIED, /* 304, never a body */
-	S3_E_OBJECT_LOCKED, /* AccessDenied */
+	S3_E_NOT_MODIFIED, /* 304; the reply never has a body */
+	S3_E_OBJECT_LOCKED, /* <Code> is AccessDenied */
 	S3_E_OPERATION_ABORTED,
 	S3_E_PERMANENT_REDIRECT,
 	S3_E_PRECONDITION_FAILED,
 	S3_E_QUOTA_EXCEEDED,
-	S3_E_REQUEST_EXPIRED, /* AccessDenied, "Request has expired" */
+	S3_E_REQUEST_EXPIRED, /* <Code> is AccessDenied, <Message> "Request has expired" */
 	S3_E_REQUEST_TIMEOUT,
 	S3_E_REQUEST_TIME_TOO_SKEWED,
 	S3_E_SERVICE_UNAVAILABLE,
@@ -79,7 +79,7 @@ enum s3_error {
 	S3_E_SLOW_DOWN,
 	S3_E_STORAGE_FULL,
 	S3_E_TOO_MANY_BUCKETS,
-	/* AccessDenied, "There were headers present in the request which…" */
+	/* <Code> is AccessDenied, <Message> "There were headers present in the request which…" */
 	S3_E_UNSIGNED_HEADERS,
 	S3_E_XAMZ_CONTENT_CHECKSUM_MISMATCH,
 	S3_E_XAMZ_CONTENT_SHA256_MISMATCH,

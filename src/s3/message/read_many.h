@@ -67,7 +67,7 @@ struct read_many_result {
 };
 
 void read_many_encode(const struct read_many_result *result, uint8_t out[static READ_MANY_ENTRY]);
-/* Returns false if the result is invalid. */
+/* Decodes a result. Returns false if the result is invalid. */
 bool read_many_decode(const uint8_t in[static READ_MANY_ENTRY], struct read_many_result *out);
 
 #endif

@@ -52,8 +52,8 @@ void xml_close(struct buf *out, const char *name)
 	add_tag(out, "</", name);
 }
 
-/* Returns the length of the well-formed UTF-8 character at `s`, or 0 if XML 1.0 cannot represent
- * it. */
+/* Returns the length of the character at `s`, or 0 if the bytes are not well-formed UTF-8 or XML
+ * 1.0 cannot represent the character. */
 static size_t character_length(const char *s, size_t n)
 {
 	const unsigned char *p = (const unsigned char *)s;

@@ -150,7 +150,8 @@ static bool valid_signature(const char *s)
 	return s[n] == '\0' && n == SIGV4_SIGNATURE_SIZE - 1;
 }
 
-/* Returns true if the text is at least one lower-case name, with semicolons between the names. */
+/* Returns true if the text is a list of one or more lower-case names, with semicolons between
+ * them. */
 static bool valid_signed_headers(const char *s)
 {
 	bool empty = true;

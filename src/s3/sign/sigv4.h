@@ -117,7 +117,7 @@ struct sigv4 {
 	unsigned clock;
 };
 int sigv4_init(struct sigv4 *ws, struct penstock_error *err);
-/* Wipes the keys. */
+/* Frees the working memory, and wipes the cached keys. */
 void sigv4_release(struct sigv4 *ws);
 
 /* The state that links the signatures of chunks and trailers: see sigv4_chunk_signature(). */

@@ -130,7 +130,8 @@ uint64_t crc_combine(uint64_t polynomial, int width, uint64_t crc_a, uint64_t cr
 	uint64_t shift = UINT64_C(1) << (width - 1); /* x^0 */
 	uint64_t square = UINT64_C(1) << (width - 9); /* x^8: one byte */
 
-	/* A followed by b_len zero bytes has the CRC A * x^(8 * b_len); both inversions cancel. */
+	/* A followed by b_len zero bytes has the CRC A * x^(8 * b_len); the inversions of both CRCs
+	 * cancel in the result. */
 	for (; b_len > 0; b_len >>= 1) {
 		if (b_len & 1)
 			shift = multiply(square, shift, polynomial, width);
