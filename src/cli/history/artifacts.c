@@ -302,7 +302,8 @@ static int lock_tags(struct session *s, struct penstock_error *err)
 	return s->lock_fd < 0 ? s->lock_fd : 0;
 }
 
-/* Fails if the tag exists: the content of a tag must not change, because runs rely on it. */
+/* Takes the lock of the tags. Fails if the tag exists: the content of a tag must not change,
+ * because runs rely on it. */
 static int check_free(struct session *s, const char *tag, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL;
@@ -376,8 +377,8 @@ static int tag_dir(struct session *s, const char *tag, const char *from, const c
 	_cleanup_free_ char *to = NULL;
 	int r = artifacts_tag_path(&to, s->home, tag, "", err);
 
-	/* A 'penstock tag' that was killed may have left files. The name is written last: a tag
-	 * always refers to a complete copy. */
+	/* A 'penstock tag' that was killed may have left files. The description of the tag is
+	 * written last, so a tag always refers to a complete copy. */
 	if (r == 0)
 		r = fs_remove_tree(to, err);
 	if (r == 0)
@@ -396,7 +397,7 @@ static int tag_remove(struct session *s, const char *tag, struct penstock_error 
 		r = artifacts_tag_path(&path, s->home, tag, ".json", err);
 	if (r == 0)
 		r = artifacts_tag_path(&dir, s->home, tag, "", err);
-	/* Remove the name first: a tag is complete or does not exist. */
+	/* Remove the description first: a tag is complete or does not exist. */
 	if (r == 0 && unlink(path) < 0)
 		r = error_errno(err, errno, "cannot remove '%s'", path);
 	if (r == 0 && !s->place.dir)

@@ -24,11 +24,11 @@ struct artifacts_place {
 	struct run_store *store; /* set by artifacts_open() */
 };
 
-/* `word` is a run, as for records_find(), or ":TAG". With `finished`, the run's last attempt must
- * have succeeded or be live. */
+/* Finds the place of `word`: a run, as for records_find(), or ":TAG". With `finished`, the run's
+ * last attempt must have succeeded or be live. */
 int artifacts_find(struct artifacts_place *out, const char *home, struct records *records,
 	const char *word, bool finished, struct penstock_error *err);
-/* Opens the store that has the output of `workflow`. */
+/* Opens the store that has the output of `place->workflow`. */
 int artifacts_open(struct artifacts_place *place, const char *home, struct penstock_error *err);
 void artifacts_place_release(struct artifacts_place *place);
 
@@ -47,8 +47,8 @@ static inline struct object_ref artifacts_object(
 int artifacts_remove(struct object_ref at, const atomic_int *cancel, struct penstock_error *err);
 
 /* Replaces each input that is the output of another run with the place of that output. The workflow
- * refers to `places`, which has one entry per input. `after` gets the ids of those runs that have
- * not ended yet. */
+ * borrows texts of `places`, which has one entry per input. `after` gets the ids of those runs that
+ * have not ended yet. */
 int artifacts_resolve(struct workflow *workflow, const char *home, struct records *records,
 	struct artifacts_place *places, struct strlist *after, struct penstock_error *err);
 

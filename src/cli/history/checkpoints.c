@@ -33,14 +33,14 @@ struct session {
 	struct location at;
 	bool live; /* the run is live */
 
-	char *dir; /* the local directory; NULL if there is none */
+	char *dir; /* local directory of the checkpoints; NULL if the operand is an address */
 	/* the store of the checkpoints; NULL if they are not in a store */
 	struct object_client *client;
 	const char *bucket;
 	char *prefix; /* "a/b/checkpoints/" */
 	char *output; /* place of the output: a prefix "a/b/", or a directory if not in a store */
 	char *path; /* the directory of the checkpoints, below the output */
-	/* newest first; a path is a local path, or a name if the checkpoints are in a store */
+	/* newest first; the paths are local paths, or names if the checkpoints are in a store */
 	struct commit_list list;
 };
 
@@ -358,7 +358,8 @@ static int list_output(const struct cli *cli, const struct session *s, struct pe
 	return show_list(&grid, array, r);
 }
 
-/* Chooses the named checkpoint, or the newest intact one. */
+/* Chooses the checkpoint `name`, without verifying it, or the newest intact one if `name` is
+ * NULL. */
 static int pick(const struct session *s, const char *name, const struct commit_entry **out,
 	struct penstock_error *err)
 {
@@ -429,7 +430,7 @@ static int fetch(const struct session *s, const struct commit_entry *e, const ch
 		&(struct object_get_options){.cancel = s->remote.cancel}, NULL, err);
 }
 
-/* Removes the file, and the directories below `base` that become empty. */
+/* Removes the file, and the directories above it that become empty, up to `base`. */
 static void take_back_file(const char *base, char *path)
 {
 	size_t len = strlen(base);
@@ -444,7 +445,7 @@ static void take_back_file(const char *base, char *path)
 	}
 }
 
-/* Removes the commit and the first `n` files of an incomplete download. */
+/* Removes the commit and the first `n` files of a damaged or incomplete download. */
 static void take_back(const struct commit_entry *e, const char *base, const char *commit, size_t n)
 {
 	unlink(commit);
@@ -506,7 +507,8 @@ static int get(
 }
 
 /* Removes the commit first: without the commit the other objects are not a checkpoint. Then removes
- * all objects in its directory, including those that the commit does not name. */
+ * the only file of the checkpoint, or all objects in its directory, including those that the commit
+ * does not name. */
 static int remove_remote(
 	const struct session *s, const struct commit_entry *e, struct penstock_error *err)
 {

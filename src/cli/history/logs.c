@@ -245,7 +245,8 @@ static void note_interruption(
 		*age ? ", last heard of " : "", age, *age ? " ago" : "");
 }
 
-/* Prints the attempt's log from byte `*shown` on. A missing log counts as empty. */
+/* Prints the attempt's log from byte `*shown` on, and adds the printed bytes to `*shown`. A missing
+ * log counts as empty. */
 static int print_more(
 	struct remote_log *log, int64_t attempt, uint64_t *shown, struct penstock_error *err)
 {

@@ -8,7 +8,7 @@
 
 #include "cli/command.h"
 
-/* Lists nothing if there is no home yet. */
+/* A function for cli_set_names(). Lists nothing if there is no home yet. */
 void history_names(enum cli_names kind, cli_name_fn *fn, void *cookie);
 
 #endif

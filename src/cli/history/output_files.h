@@ -36,7 +36,7 @@ struct output_files {
  * files. The key of `at` ends with a slash, or is "". */
 int output_files_in_store(struct output_files *out, struct object_ref at, const atomic_int *cancel,
 	struct penstock_error *err);
-/* A missing directory counts as empty. */
+/* Finds the files of an output on this machine. A missing directory counts as empty. */
 int output_files_in_dir(struct output_files *out, const char *dir, struct penstock_error *err);
 void output_files_release(struct output_files *files);
 

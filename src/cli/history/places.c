@@ -73,9 +73,9 @@ static int list_prefixes(struct place *place, struct penstock_error *err)
 		note_prefix, place, place->remote.cancel, err);
 }
 
-/* Changes a live state to "lost" if its object was not renewed for a term. Compares only times of
- * the store's clock, which have a resolution of a second. Returns the time of the last renewal by
- * this machine's clock, or 0 if it is unknown. */
+/* Changes a live state to "lost" if its object was not renewed for the term of the lease. Compares
+ * only times of the store's clock, which have a resolution of a second. Returns the time of the
+ * last renewal by this machine's clock, or 0 if it is unknown. */
 static int64_t judge_age(json_t *state, const struct object_info *info)
 {
 	json_int_t term_ms = json_integer_value(
@@ -282,7 +282,7 @@ static int pass(const struct found *found, const struct buf *workflow, places_fn
 		read_attempt(json_array_get(earlier, i), &attempts[i]);
 	read_attempt(found->state, &attempts[n]);
 	/* For a lost attempt, keep the times of its machine's clock: its state object may be a copy
-	 * that was made later, and `heard_ns` the time of that copy. */
+	 * that was made later, and `heard_ns` is then the time of that copy. */
 	if (run_state_is_live(attempts[n].state) && found->heard_ns)
 		attempts[n].heard_ns = found->heard_ns;
 	correct_clock(found, host, &attempts[n]);

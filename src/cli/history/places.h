@@ -34,7 +34,7 @@ int places_state(struct object_ref at, const atomic_int *cancel, json_t **state,
 
 /* A run as its state describes it. All members are borrowed. */
 struct place_run {
-	/* with the id, name, output (its place) and last attempt; the workflow is NULL */
+	/* has the id, the name, the output (a place) and the last attempt; the workflow is NULL */
 	const struct records_run *run;
 	const char *host; /* machine of the last attempt; "" if unknown */
 	/* All attempts that are known, the oldest first; the last one is that of `run`. The

@@ -109,7 +109,8 @@ static void add_version_command(struct buf *out, const char *endpoint, const cha
 	buf_add_quoted(out, buf_str(&url));
 }
 
-/* Adds the URL of the old object, and the command that restores it. */
+/* Adds the URL of the copy or version that is kept of a replaced object, and the command that
+ * restores it. */
 static void add_way_back(const struct reading *reading, json_t *object,
 	const struct journal_record *r, const char *bucket, const char *key)
 {

@@ -14,7 +14,7 @@
 
 /* Progress of a run on this machine. Paths are those of run/walk/finished.h. */
 struct view {
-	struct finished_steps *finished; /* owned; NULL if the run is of another machine */
+	struct finished_steps *finished; /* owned; NULL if unknown, as for another machine's run */
 	struct strlist live; /* paths of the executions */
 };
 

@@ -233,8 +233,8 @@ static bool find_again(struct session *s, const struct cli *cli)
 
 /* ---- running TensorBoard ---- */
 
-/* Passes keys that do not expire. If keys expire, boto3 finds and renews them itself, from the same
- * sources as penstock. */
+/* Adds keys that do not expire. Keys that expire are not added: boto3 finds and renews them itself,
+ * from the same sources as penstock. */
 static int add_keys(
 	const struct s3_settings *settings, struct strlist *env, struct penstock_error *err)
 {
@@ -260,7 +260,7 @@ static int make_environment(
 	settings = object_client_settings(s->client);
 	if (store_environment_place(env, settings) < 0 ||
 		strlist_set(env, "AWS_ENDPOINT_URL_S3", settings->endpoint_url) < 0 ||
-		strlist_set(env, "S3_ENDPOINT", settings->endpoint_url) < 0) /* for TensorBoard */
+		strlist_set(env, "S3_ENDPOINT", settings->endpoint_url) < 0) /* TensorBoard's own */
 		return error_memory(err);
 	return add_keys(settings, env, err);
 }

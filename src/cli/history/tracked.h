@@ -9,7 +9,7 @@ struct records;
 
 /*
  * Adds the metrics as "mlflow/NAME". Does nothing for a run without `tracking.mlflow`. If the
- * server does not reply, only warns, and adds the points that were read before.
+ * server does not reply, only warns, and adds the points that earlier calls have read.
  *
  * The server and its run are taken only from the records of this home, never from the state of a
  * run in a bucket. Another person may have written the state, and could make this machine send
