@@ -140,7 +140,8 @@ static char *ask_for_all(void)
 	return text.len ? buf_take(&text) : strdup("");
 }
 
-/* Returns false if the job is not in the list. */
+/* Parses the line of the job in the list `jobs`. Returns false if the list lacks the job, or if the
+ * line is invalid. */
 static bool find_job(const char *jobs, const char *job, const char *id, struct slurm_status *status)
 {
 	size_t len = strlen(job);
@@ -226,7 +227,7 @@ int cluster_show_nodes(bool json, struct penstock_error *err)
 			n++;
 		if (n < NODE_FIELDS)
 			continue;
-		/* "allocated/idle/other/all" */
+		/* CPUs: "allocated/idle/other/all" */
 		if (sscanf(fields[2], "%d/%d/%d/%d", &used, &idle, &other, &all) != 4)
 			used = all = 0;
 		bytes = strtoull(fields[3], NULL, 10) * MIB;

@@ -38,11 +38,11 @@ struct run_options;
 
 struct cluster {
 	bool slurm;
-	bool given; /* set by an option, not by a configuration */
+	bool given; /* --on was given */
 	struct strlist options; /* options of sbatch */
 	char *node_dir; /* owned; directory for inputs on a disk of each node; NULL if not set */
 };
-/* Reads the options, and the configuration for options that were not given. Fails with
+/* Reads the configuration, then the options of the command line, which take precedence. Fails with
  * PENSTOCK_E_INVALID if a value is invalid. */
 int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct penstock_error *err);
 /* Like cluster_wanted(), for a verb that has only CLUSTER_WHERE. */
@@ -55,7 +55,8 @@ void cluster_release(struct cluster *cluster);
 int cluster_run(
 	const struct cli *cli, const struct run_options *options, const struct cluster *cluster);
 
-/* Returns true if the run was submitted to a cluster, and not started on this machine since. */
+/* Returns true if the run was submitted to a cluster, and has not been started on this machine
+ * since then. */
 bool cluster_has(const char *home, const char *id);
 
 /*
@@ -66,8 +67,8 @@ bool cluster_has(const char *home, const char *id);
 int cluster_follow(const struct cli *cli, struct records *records, const char *home, const char *id,
 	const struct follow *how, int *code, struct penstock_error *err);
 
-/* Stops the run and waits for its end. Fails with PENSTOCK_E_NOT_FOUND if the run has no live
- * job. */
+/* Stops the run and waits for its end. Fails with PENSTOCK_E_NOT_FOUND if the run was never
+ * submitted, or if its job has ended. */
 int cluster_stop(const struct cli *cli, struct records *records, const char *home,
 	const struct records_run *run, int64_t grace_ms, struct penstock_error *err);
 
@@ -81,7 +82,8 @@ int cluster_hold(
  * cancels the job. */
 int cluster_cancel_left(const char *home, const char *id, struct penstock_error *err);
 
-/* Slurm's state of several runs, read once, when the first run needs it. */
+/* Slurm's list of this user's jobs, for the states of several runs. The list is read once, when the
+ * first run needs it. */
 struct cluster_view {
 	bool asked;
 	char *jobs; /* "12|PENDING|Priority||N/A\n…"; NULL if unknown */

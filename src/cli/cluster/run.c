@@ -29,7 +29,7 @@ enum {
 	ASK_MS = 500, /* between the first two calls to Slurm; grows, to spare the controller */
 	ASK_MAX_MS = 15000,
 	PATIENCE_MS = 60000, /* timeout for a controller that does not respond */
-	SETTLE_MS = 1000, /* from the end of a job until its records must be visible here */
+	SETTLE_MS = 1000, /* time for a job's records to become visible after its end */
 	SETTLE_FAR_MS = 15000, /* like SETTLE_MS, on a network file system */
 };
 
@@ -134,7 +134,7 @@ static int submit(const struct run_options *options, const struct cluster *clust
 		r = slurm_job_write(job, options->home, id, err);
 	if (r < 0)
 		return r;
-	close(take_fd(fd)); /* the job may start at once, and takes this lock */
+	close(take_fd(fd)); /* release the lock: the job may start at once, and takes it */
 	r = slurm_submit(job, options->home, id, err);
 	if (r < 0)
 		records_end(options->records, id, job->attempt,
@@ -190,7 +190,7 @@ struct following {
 	struct records *records;
 	const char *home, *id;
 	int first_attempt; /* first attempt of the submission */
-	int attempt; /* attempt with the followed log; 0 if there is none */
+	int attempt; /* attempt whose log is followed; 0 if there is none */
 	struct follow log;
 	struct run_layout layout; /* layout of `attempt` */
 	int signal_fd;
@@ -220,7 +220,8 @@ static void say_status(struct following *f, const char *job, const struct slurm_
 		log_debug("Slurm job %s: %s on %s", job, status->state, status->nodes);
 }
 
-/* Reads the last line that the batch script wrote outside of the run's log; "" if there is none. */
+/* Sets `line` to ": " and the last line of the output that the batch script wrote outside of the
+ * run's log, or to "" if there is none. */
 static void last_words(const struct following *f, const char *job, char line[static 400])
 {
 	_cleanup_free_ char *dir = run_path(f->home, f->id, RUN_FILE_DIR);
@@ -304,7 +305,8 @@ static int ask_slurm(struct following *f, const struct records_attempt *last, bo
 	r = slurm_job_read(&job, f->home, f->id, err);
 	if (r < 0)
 		return r;
-	/* The job may live on while the controller does not respond: retry later. */
+	/* Retry later if the controller does not respond, because the job may be live, or if the
+	 * run is still being submitted. */
 	if (job.job[0] ? slurm_status_read(job.job, f->id, &status, NULL) < 0
 		       : is_submitting(f->home, f->id))
 		return 0;
@@ -314,7 +316,7 @@ static int ask_slurm(struct following *f, const struct records_attempt *last, bo
 		f->ended_at_ms = 0;
 		say_status(f, job.job, &status);
 	} else if (!f->ended_at_ms) {
-		f->ended_at_ms = now; /* the job's last writes may not be visible here yet */
+		f->ended_at_ms = now; /* the job's last writes may not be visible yet */
 		f->ask_at_ms = now + ASK_MS;
 		f->ask_ms = ASK_MS;
 	} else if (last->state == RUN_PREEMPTED || now - f->ended_at_ms >= f->settle_ms) {
@@ -378,7 +380,7 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 	}
 	if (r == 0 && last.pid)
 		r = follow_print(&f->log, err);
-	/* A lost run also looks live while 'penstock rm' holds its lock. */
+	/* A lost run looks live, too, while 'penstock rm' holds the lock of the run. */
 	if (r < 0 || run_state_is_live(last.state)) {
 		f->ask_ms = ASK_MS;
 		f->ended_at_ms = 0;

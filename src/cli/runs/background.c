@@ -93,8 +93,8 @@ static void exit_on_signal(int number)
 
 /*
  * Until there is a run to stop, a signal ends the program: the server that sends the workflow or a
- * module may not respond. A preemption notice stays pending and preempts the run as soon as the run
- * exists.
+ * module may not respond. A preemption notice (SIGTERM) stays pending and preempts the run as soon
+ * as the run exists.
  */
 void background_allow_interrupt(void)
 {

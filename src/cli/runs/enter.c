@@ -188,8 +188,8 @@ int enter_container(pid_t pid, const struct strlist *namespaces, struct penstock
 		return error_errno(err, errno, "cannot open the step's task");
 	if (setns(pidfd, flags_of(namespaces)) < 0)
 		return error_errno(err, errno, "cannot enter the step's container");
-	/* A process that joins a PID namespace stays outside; only its children are in the
-	 * namespace. */
+	/* setns() puts only the later children of a process into a PID namespace, not the process
+	 * itself. */
 	child = fork();
 	if (child < 0)
 		return error_errno(err, errno, "cannot fork");

@@ -130,8 +130,8 @@ enum { GRACE_MS = 5000 };
 
 /* ---- starting the command on another node ---- */
 
-/* Adds the command line of an srun whose step shares the resources of the running step: it neither
- * waits for resources nor takes any. */
+/* Adds the command line of an srun whose step shares the resources of the running step: the new
+ * step neither waits for resources nor takes any. */
 static int add_options(struct strlist *argv, const char *job, const char *node)
 {
 	static const char *const fixed[] = {"--overlap", "--nodes=1", "--ntasks=1", "--mem=0",
@@ -294,7 +294,7 @@ enum {
 	START_POLL_MS = 2,
 };
 
-/* The requested step, and the other steps that are live. */
+/* The requested step, and the names of all live steps. */
 struct choice {
 	const char *wanted; /* name of the step; NULL for the only live step */
 	struct live_step step;

@@ -3,8 +3,8 @@
 #define CLI_RUNS_EXEC_H
 
 #define EXEC_NODE_WORD "--slurm-exec"
-/* main() of the penstock in a step of srun: `argv` begins with the step's directory in the run's
- * tmp/, the rank and the words of the command. */
+/* main() of the penstock in a step of srun. `argv` has the step's directory in the run's tmp/, the
+ * rank, and the words of the command. */
 int exec_node_main(char **argv);
 
 #endif

@@ -15,7 +15,7 @@
 #include "records/layout.h"
 #include "run/process/strays.h"
 
-/* Returns true even if the directory cannot be read. */
+/* Returns true if the directory has entries, or exists and cannot be read. */
 static bool has_entries(const char *path)
 {
 	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
@@ -100,7 +100,7 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 	if (r == 0)
 		r = run_layout_init(&layout, home, run.id, run.last.attempt, err);
 	if (r == 0)
-		r = fs_mkdirs(layout.dir, 0700, err); /* if only the record is left */
+		r = fs_mkdirs(layout.dir, 0700, err); /* in case only the record is left */
 	if (r < 0)
 		return r;
 	turn = cluster_hold(records, home, run.id, err);

@@ -83,7 +83,7 @@ struct session {
 	struct records *records;
 	struct workflow *workflow;
 	char *shown; /* the workflow's name for messages */
-	char *source; /* describes the file, for the next resume; NULL if the file is unchanged */
+	char *source; /* description of the file for the next resume; NULL if there is no new one */
 	struct artifacts_place *places; /* inputs that are outputs of other runs; one per input */
 	struct strlist after; /* ids of those other runs that have not ended */
 	struct view view;
@@ -283,7 +283,7 @@ struct row {
 	size_t n;
 	struct strlist operands, tasks; /* one per workflow; the only task of a file is "" */
 	size_t n_dstack; /* workflows from files of dstack */
-	/* the given variables that at least one workflow has; NULL if there is only one workflow */
+	/* for each given variable: true if a workflow has it; NULL if there is only one workflow */
 	bool *used;
 	struct strlist sets;
 	char *provenance;
@@ -345,8 +345,8 @@ static int load_given(
 	return r;
 }
 
-/* Returns the overrides as JSON for the record. A value may be a secret, so only the names of
- * fields are kept. */
+/* Returns the overrides as JSON for the record. A value may be a secret, so only the names of the
+ * fields and variables are kept. */
 static char *describe_overrides(const struct strlist *sets, const struct strlist *env)
 {
 	json_t *list = json_array();
@@ -669,7 +669,7 @@ static int run_resume(const struct cli *cli)
 	struct run_options options;
 	bool here, remote = location_is_object(cli_operand(cli, 0));
 
-	/* The client of a store handles signals itself, and its threads end before ours start. */
+	/* A store's client handles signals, and its threads end before the run's threads start. */
 	if (!remote)
 		interrupts_block_signals();
 	if (find_run(cli, remote, true, &session, &run, &err) < 0 ||

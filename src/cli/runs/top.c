@@ -268,8 +268,9 @@ static int print_once(const struct cli *cli, struct top *top, struct penstock_er
 
 /* ---- keys ---- */
 
-/* Runs penstock with the arguments `words`. If `shows`, the output goes to the terminal. Otherwise
- * its last line is kept for display, or the error message if penstock cannot be run. */
+/* Runs `words`, a command line of penstock. If `shows`, the output goes to the terminal. Otherwise
+ * the last line of the output is kept for display, or the error message if the command cannot be
+ * run. */
 static void run_verb(struct top *top, const char *const *words, bool shows)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);

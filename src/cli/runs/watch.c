@@ -35,7 +35,7 @@ enum {
 	STEADY_MS = 10 * 60000
 };
 
-/* A run that was due at least once. */
+/* A run that a scan has found preempted or lost. */
 struct watched {
 	struct watched *next;
 	char id[RECORDS_ID_SIZE];
