@@ -19,7 +19,7 @@
 #define AHEAD  4 /* batches in flight */
 #define WINDOW 16 /* blocks, as in the Loader */
 
-/* The measurement of one order. */
+/* The measurement of one order in which samples are read. */
 struct measure {
 	const char *name;
 	enum order_kind kind;
@@ -52,7 +52,7 @@ static int start(struct set_operand *in, struct ahead *ahead, const struct order
 	batch->n = count < BATCH ? (size_t)count : BATCH;
 	order_batch(order, *at, batch->n, ids);
 	*at = (*at + batch->n) % count;
-	/* A batch of large samples may exceed the limit of a layout, or not fit into memory. */
+	/* Use fewer samples if the batch exceeds the limit of a layout, or 64 MiB. */
 	while ((r = dataset_layout(in->set, ids, batch->n, offsets, err)) ==
 			-(int)PENSTOCK_E_LIMIT &&
 		batch->n > 1) {
@@ -119,8 +119,8 @@ static int run(struct set_operand *in, struct ahead *ahead, struct measure *m, i
 	return r;
 }
 
-/* Names the bottleneck: the processor, if our threads keep it busy; the bandwidth, if reads in
- * order, which are larger, do not transfer many more bytes per second; otherwise the latency of
+/* Names the bottleneck: the processor, if penstock's threads keep it busy; the bandwidth, if reads
+ * in order, which are larger, do not transfer many more bytes per second; otherwise the latency of
  * each read. */
 static const char *limit_of(const struct measure *m, const struct measure *in_order)
 {

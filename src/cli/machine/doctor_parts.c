@@ -145,7 +145,7 @@ void doctor_containers(struct doctor *doctor, const char *home)
 
 /* ---- other programs ---- */
 
-/* Runs a program and reads its output. Returns false with `err` if the program is missing or
+/* Runs a program and reads its output. Returns false and sets `err` if the program is missing or
  * fails. */
 static bool ask(const char *const *given, struct buf *out, struct penstock_error *err)
 {

@@ -15,7 +15,7 @@
 #include "image/kept.h"
 #include "records/records.h"
 
-/* Number of digits of a digest that are shown, and the least number that identifies an image. */
+/* Number of digits of a digest that are shown; an operand must have at least as many. */
 #define SHORT_DIGITS 12
 
 static const char *name_of(const struct image_kept *image)

@@ -28,7 +28,8 @@ struct user_use {
 	struct claim_limits limits;
 };
 
-/* Claims on this machine: of all users, of this user, and of waiting runs. */
+/* Resources on this machine: claimed by all users, claimed by this user, and requested by waiting
+ * runs. */
 struct use {
 	struct amounts all, own, waiting;
 	struct user_use *users; /* users with claims; owned */
@@ -43,7 +44,7 @@ static void add_amounts(struct amounts *sum, const struct claim_holder *h)
 	sum->runs++;
 }
 
-/* Returns NULL if out of memory. */
+/* Returns the entry of the user, which is added if it is missing; NULL if out of memory. */
 static struct user_use *find_user(struct use *use, uid_t uid)
 {
 	struct user_use *grown;

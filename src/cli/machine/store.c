@@ -29,7 +29,7 @@ static void on_signal(int number)
 	atomic_store(&interrupted, 1);
 }
 
-/* The first signal ends a long action cleanly; the second signal kills the process. */
+/* The first signal ends a long action cleanly; the same signal again kills the process. */
 static void catch_signals(void)
 {
 	struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};

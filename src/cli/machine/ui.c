@@ -16,7 +16,8 @@
 #define PORT	8780
 enum { WAIT_MS = 100 };
 
-/* Starts the server on the default port, or on a free port if that port is in use. */
+/* Starts the server on the port of `options`. If the user has not chosen the port and it is in use,
+ * starts the server on a free port. */
 static int start(
 	struct ui **ui, struct ui_options *options, bool chosen, struct penstock_error *err)
 {

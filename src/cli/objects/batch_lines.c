@@ -136,7 +136,7 @@ static void lines_advance(struct batch_lines *lines)
 	pthread_cond_broadcast(&lines->moved);
 }
 
-/* The caller holds the lock. */
+/* Returns true if the line may run now. The caller holds the lock. */
 static bool may_run(const struct batch_lines *lines, const struct batch_line *line)
 {
 	if (line->in_turn && line != lines->first)
@@ -151,8 +151,8 @@ static bool may_run(const struct batch_lines *lines, const struct batch_line *li
 	return true;
 }
 
-/* Returns NULL if no line may run now; sets `*any` if any line is waiting. The caller holds the
- * lock. */
+/* Returns the first line that may run now; NULL if there is none. Sets `*any` to true if any line
+ * is waiting. The caller holds the lock. */
 static struct batch_line *pick(struct batch_lines *lines, bool *any)
 {
 	*any = false;

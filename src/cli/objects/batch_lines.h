@@ -48,10 +48,10 @@ struct batch_line {
 	struct batch_line *next;
 	char *where; /* "jobs.txt:12: " */
 	uint64_t number; /* 12 */
-	struct cli *cli; /* NULL if the line has ended with `code` */
+	struct cli *cli; /* NULL if the line runs no verb; `code` is then final */
 	int code;
 	bool empty; /* the line has no command, or its command was not run */
-	bool unfinished; /* an interrupt ended the line */
+	bool unfinished; /* an interrupt ended the line, or kept it from running */
 	enum log_level level;
 	struct batch_tape out, err;
 
@@ -72,7 +72,7 @@ struct batch_lines {
 	size_t n;
 	bool heavy_runs, closing, stop;
 	uint64_t n_lines, n_failed;
-	uint64_t n_unfinished; /* lines that an interrupt ended */
+	uint64_t n_unfinished; /* lines that an interrupt ended or kept from running */
 	/* line number in the file of the first unfinished line; 0 if there is none */
 	uint64_t first_unfinished;
 	int code; /* the highest exit code so far */
@@ -82,7 +82,7 @@ struct batch_lines {
 	pthread_t threads[LIMIT_BATCH_JOBS];
 };
 
-/* Takes ownership of `where`. Returns NULL if out of memory. */
+/* Creates a line; takes ownership of `where`. Returns NULL if out of memory. */
 struct batch_line *batch_line_new(char *where);
 void batch_line_free(struct batch_line *line);
 /* Redirects the output of the calling thread to the line, until batch_line_let_go(). */
@@ -93,7 +93,8 @@ void batch_line_plan(struct batch_line *line);
 bool batch_places_clash(const struct batch_line *a, const struct batch_line *b);
 
 void batch_lines_begin(struct batch_lines *lines, unsigned jobs, bool fail_fast);
-/* Takes ownership of the line. */
+/* Adds a line, which the batch then owns, and waits if too many lines have not ended. Returns false
+ * if the batch is to end. */
 bool batch_lines_add(struct batch_lines *lines, struct batch_line *line);
 void batch_lines_end(struct batch_lines *lines);
 

@@ -1,4 +1,4 @@
-/* Finds the places that a line of a batch reads and writes. In doubt, adds a place, because a
+/* Finds the places that a line of a batch reads and writes. Adds a place if in doubt, because a
  * superfluous place only makes lines wait longer. */
 #include <errno.h>
 #include <stdlib.h>
@@ -70,7 +70,8 @@ static char *local_text(const char *path)
 	return text ? text : must(strdup(ANY_FILE));
 }
 
-/* Returns the text of the place itself, or of `name` below it; NULL for a pipe. */
+/* Returns the text of the place itself, or of `name` below it; NULL for standard input and
+ * output. */
 static char *place_text(const struct place *place, const char *name)
 {
 	_cleanup_free_ char *path = NULL;

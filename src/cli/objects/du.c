@@ -13,7 +13,7 @@ struct sum {
 	const struct cli *cli;
 	uint64_t objects;
 	uint64_t bytes;
-	uint64_t replaced, replaced_bytes; /* copies of replaced objects in these sums */
+	uint64_t replaced, replaced_bytes; /* part of these sums: copies of replaced objects */
 };
 
 /* Returns true for ".penstock/runs/ID/replaced/…", at the beginning or after a slash. */

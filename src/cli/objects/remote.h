@@ -97,7 +97,8 @@ struct stores_embedded_ops remote_embedded_ops(const char *home);
 /* Reads LIMIT_RATE_OPTION, for all stores that are opened from now on. Returns 0, or the exit code
  * after a message. */
 int remote_limit_rate(const struct cli *cli);
-/* Returns the number of parallel requests for the limit; 0 if there is no bound. */
+/* Returns the number of parallel requests under --limit-rate; 0 if the rate does not limit the
+ * number. */
 unsigned remote_limit_parallel(void);
 /* From now on all remotes share one engine, and remotes with the same options share one client. */
 void remote_share_begin(void);

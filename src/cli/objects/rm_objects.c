@@ -20,7 +20,7 @@ struct removal {
 	size_t cut; /* bytes at the beginning of a key that the filter does not compare */
 	bool dry_run;
 	struct strlist keys; /* found, not removed yet */
-	struct strlist kept; /* refused keys of the last batch */
+	struct strlist kept; /* keys that the store refused in the last request */
 	struct fold fold;
 	uint64_t sizes[LIMIT_S3_LIST_KEYS]; /* sizes of the objects of `keys` */
 	uint64_t removed, bytes;

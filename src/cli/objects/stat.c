@@ -61,7 +61,7 @@ static void print_object(
 		print_line("  tag       ", tags->items[i]);
 }
 
-/* Returns an object of "name=value" pairs. */
+/* Returns the "name=value" pairs of the list as a JSON object. */
 static json_t *pairs_of(const struct strlist *list)
 {
 	json_t *pairs = json_object();

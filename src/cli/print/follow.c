@@ -44,8 +44,9 @@ static int seek_to_last(int fd, int64_t lines)
 
 /* ---- times ---- */
 
-/* Reads the next line of the times, "OFFSET MS". Skips a line that a full disk has truncated. An
- * incomplete line at the end is left for the next call. Returns false if there is no line. */
+/* Reads the next line of the times, "OFFSET MS", into `log->next`. Skips a line that a full disk
+ * has truncated. An incomplete line at the end is left for the next call. Returns false if there is
+ * no line. */
 static bool next_time(struct follow *log)
 {
 	_cleanup_free_ char *line = NULL;
@@ -94,8 +95,8 @@ static bool open_times(struct follow *log)
 }
 
 /* Skips the part of the log that was written before `since_ms`. Each recorded time applies to the
- * bytes of the following second, so printing starts at the first time that is later than a second
- * before `since_ms`. */
+ * bytes of the following second, so printing starts at the first recorded time that is later than a
+ * second before `since_ms`. */
 static int skip_to_since(struct follow *log)
 {
 	off_t at = lseek(log->fd, 0, SEEK_CUR), end = lseek(log->fd, 0, SEEK_END);

@@ -23,7 +23,8 @@ enum {
 	FULL_SCREEN_DOWN = -3,
 };
 
-/* Returns -1 if stdin or stdout is not a terminal. */
+/* Switches the terminal to another page, and to input of single keys. Returns -1 if stdin or stdout
+ * is not a terminal. */
 int full_screen_begin(void);
 void full_screen_draw(void);
 /* Shows the page, and waits for a key, up to `ms`, or without a limit if `ms` is -1. */

@@ -48,7 +48,7 @@ struct progress {
 	struct item items[MAX_ITEMS];
 	size_t n;
 	size_t drawn; /* lines of the bars on the terminal */
-	/* one line with the cursor at its end, so that other output does not overwrite it */
+	/* one line with the cursor at its end: other output then does not overwrite the line */
 	bool single;
 	int64_t drawn_ms;
 	bool ticking; /* a thread redraws */

@@ -22,7 +22,8 @@ void report_begin(struct report *report, const struct cli *cli, bool dry_run)
 	report->dry_run = dry_run;
 	report->json = cli_has(cli, "json");
 	report->verbose = cli_has(cli, "verbose");
-	/* Show no progress line next to a list on the terminal, whose lines it would overwrite. */
+	/* Show no progress line while a JSON list goes to the terminal: the line would overwrite
+	 * lines of the list. */
 	if (!dry_run && log_stream() == stderr && !(report->json && isatty(STDOUT_FILENO)))
 		report->progress = progress_new(cli_quiet(cli));
 	report->began_ms = clock_monotonic_ms();
@@ -30,7 +31,7 @@ void report_begin(struct report *report, const struct cli *cli, bool dry_run)
 
 /* ---- the line on the terminal ---- */
 
-/* Shows "1234 of 60000"; a '+' after it means that more items may be found. */
+/* Shows "1234 of 60000", or "1234 of 60000+" if more items may be found. */
 static void look(void *cookie)
 {
 	struct report *report = cookie;

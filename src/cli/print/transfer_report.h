@@ -53,7 +53,7 @@ struct report {
 /* clang-format on */
 
 void report_begin(struct report *report, const struct cli *cli, bool dry_run);
-/* The result is valid as long as the report. */
+/* Returns the callbacks that report a copy; they are valid as long as `report`. */
 struct copy_report report_callbacks(struct report *report);
 /* Reports an error of the whole verb. Releases the error. */
 void report_error(struct report *report, struct penstock_error *err);

@@ -71,7 +71,7 @@ static size_t text_width(const char *text)
 	return n;
 }
 
-/* Returns the bytes of the first `width` characters. */
+/* Returns the number of bytes of the first `width` characters. */
 static size_t bytes_of_width(const char *text, size_t width)
 {
 	size_t bytes = 0;

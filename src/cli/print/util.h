@@ -26,8 +26,8 @@ int show_run(const struct cli *cli, size_t i, struct records **records, char **h
 /* Returns the columns of the terminal `fd`; 0 if it is not a terminal. */
 unsigned show_width(int fd);
 
-/* Columns as wide as their widest cell. Cells are added row by row; on a terminal each row is cut
- * to the width of the terminal. Control characters are shown as '?'. */
+/* A table, whose columns are as wide as their widest cell. Cells are added row by row; on a
+ * terminal each row is cut to the width of the terminal. Control characters are shown as '?'. */
 struct grid {
 	struct strlist cells;
 	size_t columns;

@@ -154,7 +154,7 @@ static bool stores_logs(const char *dir, const struct records_run *run)
 }
 
 struct stored {
-	bool *logs; /* for each attempt */
+	bool *logs; /* for each attempt: true if its log is in the store */
 	int attempts;
 };
 

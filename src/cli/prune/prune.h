@@ -1,6 +1,6 @@
 /*
- * Finds and removes old copies, caches and logs, on this machine and in the stores of its runs: for
- * the files of src/cli/prune alone.
+ * Finds and removes old copies, caches and logs, on this machine and in the stores of its runs.
+ * Only the files of src/cli/prune include this header.
  *
  *	struct pruning p = {.before_ns = now - 30 * DAY};
  *
@@ -56,8 +56,8 @@ struct prune_item {
 
 /* ---- report.c ---- */
 
-/* Reports that the item stays, or that it is removed. Returns true if the caller has to remove the
- * item now. */
+/* Reports that the item stays, or that it is to be removed. Returns true if the caller has to
+ * remove the item now. */
 bool prune_takes(struct pruning *p, struct prune_item *item);
 /* Corrects the report of an item that was to be removed: `n` parts stay, because they are "in use"
  * or the removal "failed". */
@@ -102,7 +102,7 @@ int prune_replaced_at(
 /* Returns the prefix of the state of the run, with a slash at the end; free() it. */
 char *copies_state(const struct copies_place *place);
 /* Returns 1 if the run is live in a home other than `home_id` (in any home if NULL) according to
- * its state in the store, else 0. */
+ * its state in the store, else 0. Returns a negative code if the state cannot be read. */
 int copies_live(const struct copies_place *place, const char *home_id, struct penstock_error *err);
 /* Adds the ids of the runs that wrote to an output; the prefix ends with a slash or is empty. */
 int copies_runs(struct strlist *ids, const struct copies_place *place, struct penstock_error *err);
