@@ -67,8 +67,8 @@ struct cli;
 struct command {
 	const char *name;
 	const char *summary; /* a phrase: "list the runs of this machine" */
-	/* Heading above the verb in lists of verbs; NULL if it is in the group of the previous
-	 * verb */
+	/* Heading above the verb in lists of verbs; NULL if the verb is in the group of the
+	 * previous verb */
 	const char *group;
 	const char *operands; /* "[RUN]", "WORKFLOW"; NULL if the verb has no operands */
 	unsigned min_operands; /* checked before `run` is called */
@@ -89,21 +89,21 @@ struct command {
 
 /* ---- for verbs ---- */
 
-/* Aborts if the verb's table does not have the option. */
+/* Returns true if the option was given. Aborts if the verb's table does not have the option. */
 bool cli_has(const struct cli *cli, const char *option);
 /* Returns the argument of the last use of the option; NULL if it was not given. */
 const char *cli_value(const struct cli *cli, const char *option);
 /* Returns the arguments of all uses of the option, in order; NULL-terminated, never NULL. */
 const struct strlist *cli_values(const struct cli *cli, const char *option);
 
-/* Returns the options that the verb does not have, as "NAME=VALUE". Empty unless the verb accepts
- * variables. */
+/* Returns the options of the command line that the verb does not have, as "NAME=VALUE". The list is
+ * empty unless the verb accepts variables. */
 const struct strlist *cli_variables(const struct cli *cli);
 /* Reports the first variable as an unknown option; returns the exit code. */
 int cli_refuse_variables(const struct cli *cli);
 
 size_t cli_n_operands(const struct cli *cli);
-/* Returns NULL if there are fewer operands. */
+/* Returns operand `i`, the first being 0; NULL if there are fewer operands. */
 const char *cli_operand(const struct cli *cli, size_t i);
 
 /* Sets `*out` to the number that was given for the option, or to `fallback` if the option was not
@@ -120,14 +120,14 @@ int cli_misuse(const struct cli *cli, const char *fmt, ...) __attribute__((forma
 /* If one of these options (NULL-terminated) was given, calls cli_misuse() with its name and `why`,
  * such as "--json WHY", and returns the exit code. Returns 0 if no option was given. */
 int cli_refuse_options(const struct cli *cli, const char *const *options, const char *why);
-/* Like cli_refuse_options(), if more than one of the options was given. */
+/* Like cli_refuse_options(), but only if more than one of the options was given. */
 int cli_refuse_together(const struct cli *cli, const char *const *options);
 /* Prints "penstock VERB: message" to stderr, with secrets masked. Releases the error, and returns
  * the exit code for it. */
 int cli_fail(const struct cli *cli, struct penstock_error *err);
 /* Like cli_fail(), but returns `invalid_code` for PENSTOCK_E_INVALID. */
 int cli_fail_as(const struct cli *cli, struct penstock_error *err, int invalid_code);
-/* The verb's name. */
+/* Returns the verb's name. */
 const char *cli_verb(const struct cli *cli);
 
 /* Parses `words` as another command line, for cli_run(). The line inherits --quiet; free the line

@@ -108,7 +108,8 @@ static int run_help(const struct cli *cli)
 	return print_help(cli, command);
 }
 
-/* Returns NULL if there is nothing to run; `*code` is then the exit code. */
+/* Parses the operands of `top` as the command line of a verb. Returns NULL if there is nothing to
+ * run; `*code` is then the exit code. */
 static struct cli *read_verb(const struct cli *top, const struct command *command, int *code)
 {
 	struct cli *cli = malloc(sizeof(*cli));
@@ -250,8 +251,8 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 	const struct command *command;
 	int code;
 
-	/* Opens descriptors 0 to 2 if they are closed. Otherwise a file that is opened later gets
-	 * one of these numbers, and messages are written to that file. */
+	/* Open descriptors 0 to 2 if they are closed. Otherwise a file that is opened later would
+	 * get one of these numbers, and messages would be written to that file. */
 	for (int fd = 0; fd < 3; fd++) {
 		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
 			open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)

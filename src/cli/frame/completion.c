@@ -151,7 +151,7 @@ static void offer_operand(
 		size_t head = strcspn(at, " ");
 
 		next = at + len + (end ? 3 : 0);
-		/* Skips alternatives that begin with another literal word than `first`. */
+		/* Skip alternatives that begin with a literal word other than `first`. */
 		if (i && end != at && strstr(command->operands, " | ") &&
 			(strlen(first) != head || strncmp(at, first, head) != 0) && *at >= 'a' &&
 			*at <= 'z')

@@ -7,7 +7,8 @@
 
 #include <stdatomic.h>
 
-/* Installs handlers that set the flag. Returns the flag, for the `cancel` of calls. */
+/* Installs handlers that set the flag. Returns the flag, which callers pass as `cancel` to
+ * functions that transfer data. */
 const atomic_int *cli_watch_signals(void);
 /* Returns the flag without installing handlers. */
 const atomic_int *cli_interrupt_flag(void);

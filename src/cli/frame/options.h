@@ -31,7 +31,7 @@ const struct option_spec *options_at(const struct command *command, size_t i);
 /* Sets the colours of all output: "auto", "always", "never"; NULL keeps the setting. Returns false
  * for anything else. */
 bool cli_set_colours(const char *when);
-/* Returns 0, or the exit code after an error message. */
+/* Parses the command line. Returns 0, or the exit code after an error message. */
 int cli_parse(struct cli *cli, int argc, char **argv);
 void cli_release(struct cli *cli);
 
@@ -39,13 +39,13 @@ void cli_release(struct cli *cli);
  * first, in which `begun` columns are used already. Empty lines in `text` separate paragraphs. */
 void wrap_text(struct buf *out, const char *text, size_t indent, size_t width, size_t begun);
 
-/* `penstock help workflow`: every key of a workflow, and a complete example. */
+/* Appends the text of `penstock help workflow`: every key of a workflow, and a complete example. */
 void help_workflow(struct buf *out);
 void help_overview(struct buf *out, const struct command *const *commands);
 /* Appends the verbs in groups, as in the overview. */
 void help_verbs(struct buf *out, const struct command *const *commands);
 void help_command(struct buf *out, const struct command *command);
-/* A page for man(1) in roff. `command` is NULL for the overview. */
+/* Appends a page for man(1) in roff. `command` is NULL for the overview. */
 void man_page(
 	struct buf *out, const struct command *command, const struct command *const *commands);
 /* Appends the candidates for the completion of a shell: a line "WORD\tDESCRIPTION" for each, and a
@@ -53,7 +53,7 @@ void man_page(
  * "penstock"; the last of them is the beginning of the word to complete, and may be empty. */
 void completion_words(
 	struct buf *out, const struct command *const *commands, char *const *words, size_t n);
-/* The script of a shell, "bash", "zsh" or "fish"; NULL for any other. */
+/* Returns the script of a shell, "bash", "zsh" or "fish"; NULL for any other name. */
 const char *completion_script(const char *shell);
 
 /* Returns item `i` of the exit codes of a verb: its own and the common ones, sorted by number. NULL

@@ -170,7 +170,7 @@ void table_add_plain(struct buf *out, const char *text)
 
 /* ---- scdoc ---- */
 
-/* Appends Markdown for scdoc(5): code is bold, links are their text. */
+/* Appends Markdown in the format of scdoc(5): code becomes bold, and links become their text. */
 static void add_scdoc(struct buf *out, const char *text)
 {
 	bool code = false;

@@ -40,8 +40,8 @@ struct load_source {
 	/* set by load_source_read(): the file as JSON, without overrides; empty if a variable was
 	 * given that may be a secret */
 	struct buf as_written;
-	/* the file is .dstack/workflows.yaml, NAME.dstack.yml or in .dstack/workflows/, and may
-	 * have variables */
+	/* the file belongs to dstack by its path (.dstack/workflows.yaml, a file in
+	 * .dstack/workflows/, NAME.dstack.yml, NAME.dstack.yaml), and may have variables */
 	bool dstack;
 	/* set if reading failed only because of the configuration: the workflow itself has no
 	 * errors */
@@ -67,7 +67,7 @@ void load_warn_of_keys(const struct workflow *wf, struct diagnostics *found);
 /* Prints diagnostics on stderr. If stderr is a terminal, also prints the lines of `text`, the
  * content of `file`, to which the diagnostics refer. `text` may be NULL. */
 void load_print_found(const struct diagnostics *found, const char *file, const struct buf *text);
-/* On a terminal, prints the number of errors and notes. */
+/* On a terminal, prints the number of errors and notes, if there are any. */
 void load_print_total(const struct diagnostics *found, const char *file);
 
 /* Reads dstack's variables: variables.yaml or .yml in the .dstack/ that contains `workflows`, the
@@ -88,8 +88,8 @@ struct load_run_given {
 	/* see workflow_options: only the output or the log of the run is needed */
 	bool places_only;
 	/* If not NULL, later changes of the file are applied, and `*again` is set to the new
-	 * description of the file for runs/ID/source, which the caller frees, or to NULL if the
-	 * file is unchanged or missing. If NULL, the workflow is loaded as recorded. */
+	 * description of the file for runs/ID/source, which the caller frees, or to NULL if no
+	 * changes were applied. If NULL, the workflow is loaded as recorded. */
 	char **again;
 };
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,

@@ -168,8 +168,8 @@ static int read_variables_and_defaults(struct load_source *out, struct penstock_
 	if (!folder)
 		return 0;
 	r = load_variables(out->shown, &out->variables, &out->variables_name, err);
-	/* The project's own files are in the folder of the file or, if the file is in .dstack/, in
-	 * the folder that has .dstack/. */
+	/* The search for the project's penstock.yaml begins in the folder of the file or, if the
+	 * file is in .dstack/, in the folder that has .dstack/. */
 	*strrchr(folder, '/') = '\0';
 	if (str_ends(folder, "/.dstack/workflows"))
 		*strrchr(folder, '/') = '\0';
@@ -183,7 +183,7 @@ static int read_variables_and_defaults(struct load_source *out, struct penstock_
 	return r;
 }
 
-/* Returns "--epochs 3 --lr 0.1", as given on the command line. */
+/* Returns the variables of the command line as text: "--epochs 3 --lr 0.1". */
 static char *join_variables(const struct strlist *variables)
 {
 	struct buf out = BUF_INIT(LIMIT_STRING);
@@ -339,7 +339,8 @@ static int describe_site(void *cookie, struct workflow_site *out, struct penstoc
 	return r == 0 ? measure_machine(out, err) : r;
 }
 
-/* Fills in the size of the nodes, too. If Slurm does not answer, the size stays unknown. */
+/* Like describe_account(), and fills in the size of the nodes of the cluster. If Slurm does not
+ * answer, the size stays unknown. */
 static int describe_cluster(void *cookie, struct workflow_site *out, struct penstock_error *err)
 {
 	out->nodes = true;

@@ -168,7 +168,8 @@ static int git_logged_in(enum git_login_ways which, const char *dir, const struc
 	return rc < 0 ? rc : git(&way, dir, args, NULL, err);
 }
 
-/* Runs a git that contacts the repository's server, with the login. */
+/* Runs a git command that contacts the repository's server, with the login. If that fails and the
+ * login has no password, runs the command again with git's own helpers. */
 static int git_there(const char *dir, const struct repository *r, const char *const *args,
 	struct penstock_error *err)
 {

@@ -19,7 +19,7 @@ bool secret_name_is_valid(const char *name);
 
 /* Stores the value, replacing an earlier one. */
 int secret_set(const char *name, const char *value, bool in_keyring, struct penstock_error *err);
-/* Fails with PENSTOCK_E_NOT_FOUND if there is no such secret. */
+/* Removes the secret. Fails with PENSTOCK_E_NOT_FOUND if there is no such secret. */
 int secret_remove(const char *name, struct penstock_error *err);
 /* Calls fn for each secret, sorted by name. */
 int secret_list(void (*fn)(void *cookie, const char *name, bool in_keyring), void *cookie,

@@ -25,8 +25,8 @@ static json_t *model_json(const struct workflow *wf)
 	return json_loads(buf_str(&text), 0, NULL);
 }
 
-/* The workflows of the file: one, or all workflows of a dstack file. A workflow with errors is NULL
- * in the list. */
+/* The workflows of the file: one, or all workflows of a file with several. A workflow with errors
+ * is NULL in the list. */
 struct validated {
 	struct workflow **list;
 	size_t n;
