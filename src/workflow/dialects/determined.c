@@ -608,7 +608,8 @@ static void put_retention(struct experiment *e)
 	}
 	map = native_map(e->rd, e->job, "checkpoints", &storage->at);
 	keep = native_map(e->rd, map, "keep", &storage->at);
-	/* The newest checkpoint is always kept. */
+	/* `keep` must have a rule: `latest: 1` keeps only the newest checkpoint, which is always
+	 * kept. */
 	latest = latest || best ? latest : 1;
 	if (latest)
 		native_number(e->rd, keep, "latest", latest > MOST_KEPT ? MOST_KEPT : latest,

@@ -121,7 +121,8 @@ static const char *trial_of(struct reader *rd, const char *script)
 		       : NULL;
 }
 
-/* Returns the script, without the layer's own options; NULL if the script has other options. */
+/* Returns the command of the script, without the layer's own options; NULL if other options precede
+ * the script. Corrects `*single`: true if one process without a launcher is enough. */
 static const char *script_of(struct reader *rd, const struct launch *l, bool *single)
 {
 	const char *script = l->script;
@@ -162,8 +163,8 @@ static const char *launched(struct reader *rd, const char *text, const struct la
 			"env USE_TORCH_DISTRIBUTED=True %.*s-m torch.distributed.run --standalone "
 			"--nnodes=1 --nproc_per_node=%lld --max_restarts=0 %s%s--no_python %s",
 			python, text, n, l->options, *l->options ? " " : "", script);
-	/* DeepSpeed uses the GPUs in CUDA_VISIBLE_DEVICES. Each run uses another port, so that two
-	 * runs can share this machine. */
+	/* DeepSpeed uses the GPUs in CUDA_VISIBLE_DEVICES. The port depends on the process id, so
+	 * that two runs can share this machine. */
 	if (strcmp(l->name, "deepspeed") == 0)
 		return workflow_arena_printf(rd->arena,
 			"env USE_DEEPSPEED=1 %.*s-m deepspeed.launcher.runner --master_addr localhost "

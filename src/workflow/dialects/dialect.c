@@ -165,7 +165,7 @@ static bool check_entry(struct reader *rd, struct node *map, const struct node_e
 	if (!field) {
 		const char *nearest = reader_unknown(rd, entry, schema);
 
-		if (nearest) /* probably meant by the user */
+		if (nearest) /* the user probably meant this key: do not report it as missing */
 			node_forget(rd->arena, map, nearest, NULL);
 		return false;
 	}

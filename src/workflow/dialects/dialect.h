@@ -54,7 +54,8 @@ bool foreign_text(struct reader *rd, const char *data, size_t len);
 /* Translates a file of current dstack with `type: task`. */
 struct node *dstack_task(struct reader *rd, struct node *root);
 
-/* Adds the names of the tasks of a file that has several documents; adds none for other files. */
+/* Adds the names of the tasks of a file that has several documents; adds nothing for other
+ * files. */
 void skypilot_tasks(
 	struct workflow_arena *arena, const char *data, size_t len, struct strlist *names);
 /* Returns the file with only the chosen task, which keeps its line numbers; `data` if there is no
@@ -127,7 +128,7 @@ int64_t dialect_whole(const struct node *map, const char *key, int64_t fallback)
 bool dialect_flag(const struct node *map, const char *key, bool fallback);
 /* Returns `text` for a shell, in single quotes if it needs them. */
 const char *dialect_quoted(struct reader *rd, const char *text);
-/* Returns shell that fetches a commit of a repository into the working directory; `ref` may be
+/* Returns shell code that fetches a commit of a repository into the working directory; `ref` may be
  * NULL. */
 const char *dialect_clone(struct reader *rd, const char *url, const char *ref);
 /* Returns "~/x" as a path below the home of the caller; other paths unchanged. */
@@ -144,7 +145,8 @@ int64_t dialect_cpus(const struct reader *rd);
  * of the machine are known. */
 void native_default_cpus(struct reader *rd, struct node *job);
 
-/* The resources of each node, with the nodes of the document that give them, or NULL. */
+/* The resources of each node of a cluster. `cpu_at`, `memory_at` and `gpu_at` are the values in the
+ * document that give them, or NULL. */
 struct native_share {
 	int64_t nodes, cpus, gpus;
 	int64_t memory; /* MiB */

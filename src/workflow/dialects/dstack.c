@@ -288,7 +288,8 @@ static const struct node *gpu_of(const struct node *map)
 	return gpu ? gpu : node_get(map, "gpu");
 }
 
-/* Returns a number, or the `count` of a map. */
+/* Returns the number, or the `count` of a map (1 if it is missing). Returns `fallback` if `node` is
+ * neither a whole number nor a map. */
 static int64_t count_of(const struct node *node, int64_t fallback)
 {
 	int64_t count;

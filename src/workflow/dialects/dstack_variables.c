@@ -92,7 +92,8 @@ static void report(struct variables *v, const struct node *node, const char *nam
 	v->unknown = true;
 }
 
-/* Appends the value for the text between "${{" and "}}". */
+/* Appends the value for the text between "${{" and "}}". References to `secrets` and `env` are
+ * kept. */
 static void add_value(struct variables *v, const struct node *node, const char *inner, size_t len,
 	struct buf *out)
 {
@@ -188,8 +189,8 @@ static void expand_text(struct variables *v, struct node *node)
 	node->literal = false;
 }
 
-/* Replaces the variables in the texts below `node`. Removes texts with unknown variables, so that
- * these texts cause no further messages. */
+/* Replaces the variables in the texts below `node`. A text with an unknown variable is removed from
+ * a map, and replaced in a list, so that it causes no further messages. */
 static void expand_below(struct variables *v, struct node *node)
 {
 	static const char *const shell[] = {

@@ -15,7 +15,7 @@
 #include "base/buf.h"
 #include "workflow/dialects/dialect.h"
 
-/* Shell that prints the address of each node, one per line. */
+/* Shell code that prints the address of each node, one per line. */
 #define SHELL_NODE_ADDRESSES                                                                           \
 	"for node in ${PENSTOCK_NODES:-127.0.0.1}; do ip=$(getent ahostsv4 \"$node\" 2>/dev/null | { " \
 	"read -r ip _; echo \"$ip\"; }); echo \"${ip:-$node}\"; done"
@@ -26,8 +26,8 @@ struct shell {
 	bool contained; /* the steps run in a container */
 	const char *python; /* the version of Python on the host; NULL for the version of python3 */
 
-	/* Lines that put files at their targets when a step starts. */
-	struct buf links; /* make links, below the home and in a container */
+	/* Shell code that puts files at their targets when a step starts. */
+	struct buf links; /* lines that make links, below the home and in a container */
 	struct buf mounts; /* words FROM TO HOW for each mount on the host */
 	bool own_home; /* the home is a directory of the run */
 };
@@ -35,7 +35,7 @@ struct shell {
 void shell_init(struct shell *s, struct reader *rd, const char *commands);
 void shell_release(struct shell *s);
 
-/* Returns true if the word, with a blank or other punctuation around it, is in the text. */
+/* Returns true if the text has the word by itself, not as a part of a longer name or path. */
 bool shell_has_word(const char *text, const char *word);
 
 enum shell_how { SHELL_COPY, SHELL_MOUNT };

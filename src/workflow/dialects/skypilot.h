@@ -11,7 +11,7 @@ struct task {
 	const struct node *resources; /* the chosen resources; NULL if there are none */
 	struct node *job, *env, *inputs;
 	const struct node *image; /* image of the container; NULL if steps run on the host */
-	/* shell that fetches the working directory; NULL if it is not a repository */
+	/* shell code that fetches the working directory; NULL if it is not a repository */
 	const char *clone;
 	int64_t gpus; /* GPUs of each node */
 	int64_t nodes;

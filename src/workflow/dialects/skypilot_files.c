@@ -341,8 +341,7 @@ static void put_transport(
 	native_flag(t->rd, input, "unpack", false, at);
 }
 
-/* Adds an input, and puts it at the target. If the mount has several sources, each of them becomes
- * an entry of the target. */
+/* Adds an input for one source of the mount, and puts it at the target. */
 static void put_input(struct task *t, const struct mount *m, const struct workflow_place *at,
 	const char *source, const char *target)
 {
@@ -412,7 +411,7 @@ static void put_output(struct task *t, const struct mount *m)
 	shell_place(&t->shell, "$DEEPSQUARE_OUTPUT", m->target, SHELL_MOUNT);
 }
 
-/* Returns the mount that is most likely the output; NULL if steps only read. */
+/* Returns the mount that is most likely the output; NULL if steps probably write to no mount. */
 static const struct mount *output_of(const struct mount *mounts, size_t n)
 {
 	const struct mount *best = NULL;
