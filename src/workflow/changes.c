@@ -182,7 +182,7 @@ static void strip(json_t *node)
 	for (i = 0; json_is_object(node) && i < ARRAY_SIZE(harmless); i++)
 		json_object_del(node, harmless[i]);
 	json_object_foreach (node, key, value) {
-		/* A variable may have any name. */
+		/* A variable may have any name, even that of a harmless field. */
 		if (strcmp(key, "env") != 0 && strcmp(key, "args") != 0)
 			strip(value);
 	}
@@ -247,7 +247,7 @@ static json_t *copy(const json_t *value)
 	return value ? json_deep_copy(value) : NULL;
 }
 
-/* Sets or removes one member. */
+/* Merges one member: sets it in `out`, or removes it from `out`. */
 static int merge_member(json_t *out, const char *key, const json_t *before, const json_t *now)
 {
 	json_t *merged = merge(
@@ -341,7 +341,8 @@ static json_t *merge_lists(const json_t *before, const json_t *now, const json_t
 	return out;
 }
 
-/* Returns a new value, or NULL if the field is removed. */
+/* Applies the changes from `before` to `now` to `record`. Returns a new value, or NULL if the field
+ * is removed. */
 static json_t *merge(const json_t *before, const json_t *now, const json_t *record)
 {
 	if (before == now || (before && now && json_equal(before, now)))

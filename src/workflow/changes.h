@@ -34,7 +34,7 @@ int workflow_compare(const char *before, const char *now, struct workflow_change
 	struct penstock_error *err);
 
 /* Appends `record` with the changes that lead from `before` to `now`: edits of the file are
- * applied, and overrides that only the record has stay. */
+ * applied, and overrides, which only the record has, stay. */
 int workflow_merge(const char *before, const char *now, const char *record, struct buf *out,
 	struct penstock_error *err);
 

@@ -2,12 +2,12 @@
  * The model of a workflow: every dialect is read into the model, and the rest of penstock uses
  * nothing else. src/workflow/workflow.h has the functions that read a file into the model.
  *
- * The `struct workflow` owns everything here until workflow_free(); nothing is modified after
- * reading. "value NULL" in a comment means that the member `value` of the text is NULL. Every value
- * has the place where it was given, so that a later message can say "wf.json:5:20:
- * resources.cpusPerTask asks for 8, this machine has 2": workflow_place_format(). Defaults are
- * already applied; `given` (or a non-zero line or an option in `at`) is set if the file or an
- * option gives the value.
+ * The `struct workflow` owns everything here until workflow_free(). Nothing is modified after
+ * reading, except inputs that are outputs of other runs (cli/history/artifacts_place.h). "value
+ * NULL" in a comment means that the member `value` of the text is NULL. Every value has the place
+ * where it was given, so that a later message can say "wf.json:5:20: resources.cpusPerTask asks for
+ * 8, this machine has 2": workflow_place_format(). Defaults are already applied; `given` (or a
+ * non-zero line or an option in `at`) is set if the file or an option gives the value.
  *
  * Secrets: `value` of a text may be a secret if `shown` differs from it. Print, record and log
  * `shown` only (workflow_shown()). All secret values were passed to log_redact() while reading.
@@ -98,8 +98,8 @@ struct workflow_container {
 	struct workflow_place at;
 };
 
-/* Resources of the whole job. If the file has no `resources`, they are the needs of its largest
- * step. */
+/* Resources of the whole job. If the file has no `resources`, they are the largest needs of its
+ * steps. */
 struct workflow_resources {
 	struct workflow_number tasks; /* ≥ 1 */
 	struct workflow_number cpus_per_task; /* ≥ 1 */
@@ -177,7 +177,7 @@ struct workflow_s3 {
 
 /* The output of another run, by its name or by a tag; one of them has a value. */
 struct workflow_artifacts {
-	struct workflow_text run; /* the name of a run: the newest one that succeeded */
+	struct workflow_text run; /* the name of a run; the newest run of that name is used */
 	struct workflow_text tag;
 	struct workflow_place at;
 };
@@ -456,7 +456,7 @@ struct workflow_checkpoints {
 	struct workflow_place at;
 };
 
-/* Copies of objects that were kept before the run overwrote them. */
+/* Limits for the copies that the run makes of objects before it overwrites them. */
 struct workflow_replaced {
 	bool given;
 	struct workflow_number keep; /* number of newest copies of each file that are kept */
@@ -521,7 +521,7 @@ struct workflow {
 	enum workflow_resume resume;
 	/* `timeout` of the whole run, from its first step; default `hang` of each step */
 	struct workflow_timeouts timeouts;
-	/* ms that the final upload waits for a store without a reply */
+	/* ms that the final upload waits for a store that does not reply */
 	struct workflow_number store_patience;
 	struct workflow_number ports; /* number of free ports for its steps */
 	struct workflow_text price; /* per hour: digits with at most one point */
@@ -538,7 +538,8 @@ struct workflow {
 	struct workflow_own *own; /* private: memory and document of the workflow */
 };
 
-/* Returns the form of a text for output, records and logs; NULL if the text was not given. */
+/* Returns the form of a text for output, records and logs; NULL if the text was not given and has
+ * no default. */
 static inline const char *workflow_shown(const struct workflow_text *text)
 {
 	return text->shown ? text->shown : text->value;

@@ -50,7 +50,7 @@ int workflow_error_at(const struct workflow *workflow, const struct workflow_pla
 	return error_prefix(err, "%s", buf_str(&place));
 }
 
-/* Returns the dialect that most keys of `root` belong to; NULL if it is a native workflow. */
+/* Returns the dialect with the most keys in `root`; NULL if `root` is a native workflow. */
 static const struct dialect *dialect_of(const struct node *root, const char *file)
 {
 	static const struct dialect *const all[] = {
@@ -370,7 +370,8 @@ static void expand_variables(struct reader *rd, const struct node *root, const c
 		dstack_expand(rd, list->entries[i].value);
 }
 
-/* Appends `text` with its references resolved. Returns false if a reference has no value. */
+/* Appends `text` with its references resolved. Returns false if a reference is invalid or has no
+ * value. */
 static bool add_resolved(struct reader *rd, const char *text, struct buf *value)
 {
 	const struct workflow_options *o = rd->options;

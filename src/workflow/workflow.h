@@ -112,7 +112,7 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 void workflow_note_host(const struct workflow *workflow, bool here, struct diagnostics *found);
 
 /* Adds the names of the workflows of a dstack file that has several, or of the tasks of a SkyPilot
- * file of several documents; adds none for any other file. */
+ * file of several documents; adds nothing for any other file. */
 int workflow_names(const void *data, size_t len, struct strlist *out, struct penstock_error *err);
 
 /* Adds the names of all workflows of a dstack file. Returns -1 if out of memory. */
@@ -142,8 +142,9 @@ int workflow_json_schema(struct buf *out);
 int workflow_write_record(const struct workflow *workflow, struct buf *out);
 
 /*
- * Like workflow_write_record(), for the file itself: without overrides, and with a check of only
- * the syntax. Two versions of a file are compared by these texts (workflow/changes.h).
+ * Like workflow_write_record(), for the file itself: without overrides, and without a check of the
+ * fields of a native workflow. Two versions of a file are compared by these texts
+ * (workflow/changes.h).
  */
 int workflow_write_file(const char *name, const void *data, size_t len,
 	const struct workflow_options *options, struct buf *out, struct diagnostics *found,

@@ -88,11 +88,12 @@ size_t text_control(const char *text, unsigned *c);
 struct node *node_new(struct workflow_arena *arena, enum node_kind kind, struct workflow_place at);
 struct node *node_scalar(
 	struct workflow_arena *arena, const char *text, bool quoted, struct workflow_place at);
-/* Returns -1 if out of memory. `key` is NULL in a list; else it must live as long as the arena. */
+/* Adds a value to a map or list. Returns -1 if out of memory. `key` is NULL in a list; else it must
+ * live as long as the arena. */
 int node_add(struct workflow_arena *arena, struct node *parent, const char *key,
 	struct workflow_place key_at, struct node *value);
 void node_remove(struct node *parent, size_t index);
-/* Returns NULL if `map` is NULL, is not a map, or lacks the key. */
+/* Returns the entry of `key`; NULL if `map` is NULL, is not a map, or lacks the key. */
 struct node_entry *node_find(const struct node *map, const char *key);
 /* Returns the value of `key`; NULL if it is missing or null. */
 struct node *node_get(const struct node *map, const char *key);

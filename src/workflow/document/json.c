@@ -16,7 +16,7 @@ struct json {
 	const char *end;
 	size_t line;
 	const char *line_start;
-	const char *mark; /* the last counted place, so that long lines take linear time */
+	const char *mark; /* columns are counted up to here, so that long lines take linear time */
 	size_t mark_column;
 	size_t nodes;
 	size_t depth;

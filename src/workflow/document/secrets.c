@@ -13,7 +13,7 @@ static const char *const credential_keys[] = {"accessKeyId", "secretAccessKey", 
 	"password", "privateKey", "preSharedKey", "secret", "access_key", "secret_key",
 	"connection_string"};
 
-/* Ends of variable names, after a `_` or as the whole name. */
+/* Endings of the names of secret variables. An ending must follow a `_`, or be the whole name. */
 static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE",
 	"CREDENTIAL", "CREDENTIALS", "API_KEY", "APIKEY", "ACCESS_KEY", "ACCESS_KEY_ID",
 	"SECRET_KEY", "PRIVATE_KEY", "ACCOUNT_KEY"};
@@ -30,7 +30,7 @@ static const struct known_key {
 	size_t least, most; /* number of these characters; most is 0 for no limit */
 	/* minimum numbers: of digits, and of letters and digits in a row */
 	size_t digits, run;
-	bool lower, upper; /* requires such letters */
+	bool lower, upper; /* requires a lower-case letter, an upper-case letter */
 } known_keys[] = {
 	{"hf_", LOWER UPPER DIGITS, 30, 0, 0, 30, true, true},
 	{"ghp_", LOWER UPPER DIGITS, 36, 0, 1, 36, true, true},
@@ -116,7 +116,7 @@ bool secret_variable(const char *name, const char *value)
 	return false;
 }
 
-/* Returns the length of "user:password@" at the beginning of the authority; 0 if there is none. */
+/* Returns the length of "user@" or "user:password@" at the beginning of the authority, or 0. */
 static size_t user_length(const char *authority)
 {
 	size_t len = strcspn(authority, "/?#");
@@ -280,7 +280,7 @@ static void mark_entry(struct workflow_arena *arena, const struct node *map,
 		log_redact(entry->value->text);
 }
 
-/* Marks "NAME=VALUE" in a list. */
+/* Marks the text "NAME=VALUE", a member of a list, if VALUE is or may become a secret. */
 static void mark_pair(struct workflow_arena *arena, struct node *node, const struct buf *path)
 {
 	const char *equals = node->kind == NODE_SCALAR ? strchr(node->text, '=') : NULL;

@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "workflow/native/native.h"
 
-/* Renames `resources.ntasks`, as Slurm calls the tasks. */
+/* Renames `resources.ntasks`, the name that Slurm uses, to `tasks`. */
 static void rename_ntasks(struct reader *rd, struct node *parent)
 {
 	struct node *resources = node_get(parent, "resources");
@@ -34,7 +34,7 @@ static void rename_gpus(struct reader *rd, struct node *run)
 	entry->key = "gpusPerTask";
 }
 
-/* Renames `http` with the bucket of an S3 store and without a URL to `s3`. */
+/* Renames `http` to `s3` if the map has a `bucketUrl` and no `url`. */
 static void rename_http(struct reader *rd, struct node *transport)
 {
 	struct node_entry *entry = node_find(transport, "http");

@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "workflow/native/native.h"
 
-/* One step of a path: `.key`, `["key"]` or `[3]`. */
+/* One segment of a path: `.key`, `["key"]` or `[3]`. */
 struct segment {
 	const char *key; /* NULL if the segment is an index */
 	size_t index;
@@ -41,7 +41,8 @@ static const char *parse_bracket(struct workflow_arena *arena, const char *p, st
 	return end + 1;
 }
 
-/* Returns false if `text` is not a path of at least one segment. Drops a leading `job`. */
+/* Parses a path such as "steps[0].run", and drops a leading `job`. Returns false if `text` is not a
+ * path, or if out of memory. */
 static bool path_parse(struct workflow_arena *arena, const char *text, struct path *path)
 {
 	const char *p = text;

@@ -78,7 +78,7 @@ static bool read_source(struct reader *rd, struct node *node, void *out)
 
 static const char *const signal_words[] = {"none", "TERM", "INT", "HUP", "USR1", "USR2", NULL};
 
-/* Includes the names that messages do not list. */
+/* The valid values of `signal`, including those that messages do not list. */
 static const char *const all_signal_words[] = {"none", "TERM", "INT", "HUP", "USR1", "USR2",
 	"SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", NULL};
 

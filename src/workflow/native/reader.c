@@ -480,7 +480,8 @@ bool reader_flag(
 	return true;
 }
 
-/* Sets the source of the credential. */
+/* Sets the source, name and reference of the credential. `ref` is NULL if the file or an option has
+ * the value itself. */
 static void credential_source(struct reader *rd, const struct node *node, const char *field,
 	const struct reference *ref, struct workflow_credential *out)
 {

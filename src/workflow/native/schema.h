@@ -30,7 +30,7 @@ struct schema;
 
 /* Kinds of values; a row may allow several. */
 enum {
-	KEY_TEXT = 1 << 0, /* a scalar; in other runners' files it is not empty */
+	KEY_TEXT = 1 << 0, /* a scalar; in other runners' files it must not be empty */
 	KEY_EMPTY = 1 << 1, /* the empty text, too */
 	KEY_WHOLE = 1 << 2, /* a whole number from `min` to `max` */
 	KEY_FLAG = 1 << 3, /* true or false */
@@ -170,7 +170,7 @@ static inline bool schema_refuses(const struct schema_key *key)
 {
 	return key->refused && !key->member && !key->words && !(key->min && key->min == key->max);
 }
-/* Returns NULL if there is no such key. */
+/* Returns the row of the key `name`; NULL if there is none. */
 const struct schema_key *schema_find(const struct schema *schema, const char *name);
 /* Returns the key that is nearest to `name`, or NULL. A key that differs only in case, `_` or `-`
  * is the nearest. */

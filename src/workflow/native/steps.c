@@ -184,7 +184,7 @@ static void check_step(struct reader *rd, const struct node *node, void *out)
 	if (step->condition.value &&
 		!step->condition.value[strspn(step->condition.value, " \t\r\n")])
 		step->condition.value = NULL;
-	/* Reads the body of the step; a step has at most one. */
+	/* Read the body of the step; a step has at most one. */
 	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
 		const struct node_entry *entry = node_find(node, bodies[i].key);
 

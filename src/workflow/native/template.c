@@ -16,7 +16,7 @@ enum value_kind { VALUE_NIL, VALUE_NODE, VALUE_TEXT, VALUE_NUMBER, VALUE_BOOL, V
 
 struct value {
 	enum value_kind kind;
-	const struct node *node; /* a map or a list; scalars are texts */
+	const struct node *node; /* a map or a list; NULL for other kinds */
 	const char *text;
 	int64_t number; /* value of a number or of a bool */
 };

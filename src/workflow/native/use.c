@@ -263,7 +263,8 @@ static void report_depth(struct reader *rd, const struct workflow_use *use)
 		buf_str(&chain), last);
 }
 
-/* The record of a run contains the module as it was when the run began. */
+/* Returns the module: from the record of a run, which contains the module as it was when the run
+ * began, or else from its source. Returns NULL if the module is not available. */
 static struct node *find_module(struct reader *rd, struct node *map, const struct workflow_use *use)
 {
 	struct node *module = reader_map(rd, map, "module");
