@@ -131,7 +131,8 @@ static int gzip_member(struct gzip *z, const atomic_int *cancel, struct penstock
 	return 0;
 }
 
-/* Finds another member. Padding and other bytes after the last member are ignored. */
+/* Sets `*next` to true if another member follows. Padding and other bytes after the last member are
+ * ignored. */
 static int gzip_has_next(struct gzip *z, bool *next, struct penstock_error *err)
 {
 	bool odd = false;

@@ -15,7 +15,7 @@ struct penstock_error;
 int decode_stream(enum archive_kind kind, struct ring *in, struct ring *out,
 	const atomic_int *cancel, struct penstock_error *err);
 
-/* Fails with PENSTOCK_E_CANCELLED if the flag, which may be NULL, is set. */
+/* Fails with PENSTOCK_E_CANCELLED if `*cancel` is set; `cancel` may be NULL. */
 int decode_check_cancel(const atomic_int *cancel, struct penstock_error *err);
 
 /* Returns the file name in the gzip header at `data`; free() it. NULL if the name is missing or

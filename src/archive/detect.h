@@ -29,8 +29,8 @@ enum archive_kind {
  * with a weak magic number (lzma, compress) also need their suffix in `name`. */
 enum archive_kind archive_detect(const void *data, size_t len, const char *name);
 
-/* Returns true for the header of a tar member. Returns true for a block of zeros, which is an empty
- * archive, if `name` contains ".tar" or ends in ".tgz". */
+/* Returns true if `data` begins with the header of a tar member. A block of 512 zeros is an empty
+ * archive: returns true if `name` contains ".tar" or ends in ".tgz". */
 bool archive_is_tar(const void *data, size_t len, const char *name);
 
 /* Returns true if the name has the suffix of an archive or a compressed file. */

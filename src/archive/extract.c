@@ -69,7 +69,7 @@ static la_ssize_t read_ring(struct archive *a, void *cookie, const void **data)
 	return n;
 }
 
-/* Raises libarchive's error about the archive or its current member. */
+/* Raises libarchive's error, about the archive or about its current member. */
 static int failed(struct extraction *x, struct penstock_error *err)
 {
 	const char *text = archive_error_string(x->a);
@@ -260,8 +260,8 @@ static int extract(struct extraction *x, const char *path, size_t block,
 	return r;
 }
 
-/* Reads the ring to its end, past the last member, because a decoder verifies its checksum only
- * there. */
+/* Writes the members, and reads the ring to its end, because a decoder verifies its checksum only
+ * at the end of its data. */
 static int write_ring(struct extraction *x, struct penstock_error *err)
 {
 	int r = write_members(x, err);

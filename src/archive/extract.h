@@ -32,7 +32,7 @@ int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
 int extract_amend_zip(const char *path, struct tree *tree, const struct unpack_options *options,
 	struct penstock_error *err);
 
-/* Writes all of `in` to the file `name`. */
+/* Writes the bytes of `in` to the file `name`, the only member. */
 int extract_single(struct ring *in, struct tree *tree, const char *name,
 	const struct unpack_options *options, struct penstock_error *err);
 

@@ -289,8 +289,8 @@ void members_later(struct members *m, const struct member_place *place, mode_t m
 	struct later later = {*mtime, mode, place->len};
 	size_t saved = m->later.len;
 
-	/* Beyond the limit of `later`, directories keep their current mode and time;
-	 * members_finish() fails if the policy is `exact`. */
+	/* If `later` is full, directories keep their current mode and time; members_finish() fails
+	 * if the policy is `exact`. */
 	if (buf_add(&m->later, &later, sizeof(later)) < 0 ||
 		buf_add(&m->later, place->text, place->len + 1) < 0)
 		buf_truncate(&m->later, saved);

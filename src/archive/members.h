@@ -79,7 +79,7 @@ int member_split(
  * missing directories are created. Returns -1 with errno on error: ELOOP or ENOTDIR if the path
  * leads through a link or a file. */
 int members_open(struct members *m, const char *path, size_t len, bool create);
-/* Opens the parent of `place` again. */
+/* Opens the parent directory of `place` again, and sets place->parent. */
 int members_reopen(struct members *m, struct member_place *place, struct penstock_error *err);
 /* Closes all directories. Called when members are removed or moved, because paths may then lead to
  * other directories. */
@@ -95,10 +95,10 @@ struct member_new {
  * descriptor, which the caller closes; for other entries, returns 0. */
 int members_create(struct members *m, struct member_place *place, const struct member_new *what,
 	struct penstock_error *err);
-/* Returns 1 if the directory existed, 0 if it was created. */
+/* Creates a directory, or keeps an existing one. Returns 1 if the directory existed, 0 if not. */
 int members_mkdir(
 	struct members *m, struct member_place *place, mode_t mode, struct penstock_error *err);
-/* Creates a hard link to an earlier member. */
+/* Creates a hard link to the earlier member `target`. */
 int members_link(struct members *m, struct member_place *place, const char *target,
 	struct penstock_error *err);
 

@@ -26,8 +26,8 @@ struct packer_member {
 	const struct stat *st; /* result of lstat() */
 };
 
-/* The zip is written below `tmp_dir`, which is created if missing. `cancel` is borrowed; it may be
- * NULL. */
+/* Creates a packer. The zip is written below `tmp_dir`, which is created if missing. `cancel` is
+ * borrowed, and may be NULL. */
 int packer_new(struct packer **out, const char *tmp_dir, const atomic_int *cancel,
 	struct penstock_error *err);
 /* Fails with PENSTOCK_E_CHANGED if the file became shorter while it was packed. */

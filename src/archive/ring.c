@@ -39,7 +39,7 @@ static size_t queued(const struct ring *r)
 	return (size_t)(r->written - r->consumed);
 }
 
-/* Returns the length of the contiguous part of `len` bytes from position `at` in the stream. */
+/* Returns how many of the `len` bytes from position `at` of the stream are contiguous in memory. */
 static size_t piece(const struct ring *r, uint64_t at, size_t len)
 {
 	size_t left = r->size - (size_t)(at % r->size);

@@ -23,7 +23,7 @@ struct ring {
 	size_t size;
 
 	/* under the mutex */
-	uint64_t written, consumed; /* totals; their difference is queued */
+	uint64_t written, consumed; /* total bytes; the difference is queued */
 	bool closed, broken, aborted, refused, discard;
 };
 

@@ -13,8 +13,8 @@
 #include "base/limits.h"
 #include "base/str.h"
 
-/* A link must resolve inside the tree. A relative target may start with ".." components that stay
- * inside the tree. A ".." after a name is refused, because the name could be a link, too. */
+/* Refuses a link that leads out of the tree. A relative target may start with ".." components that
+ * stay inside the tree. A ".." after a name is refused, because the name could be a link, too. */
 static int check_target(const struct member_place *place, const char *name, const char *target,
 	struct penstock_error *err)
 {
@@ -427,8 +427,8 @@ static int merge_dir(struct tree *t, int from, int to, const char *name, struct 
 	return 0;
 }
 
-/* Returns the bytes that become free when the file is replaced. The file is from an interrupted
- * staging, so the budget does not have these bytes yet. */
+/* Returns the bytes that become free when the file `name` is replaced. An interrupted staging has
+ * left the file, so the budget does not contain these bytes yet. */
 static int64_t bytes_there(int dir, const char *name)
 {
 	struct stat st;

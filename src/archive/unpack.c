@@ -42,14 +42,14 @@ struct unpacker {
 	struct ring fed, decoded;
 
 	/* written by the front thread before it sets `passive`, refuses the input, or ends */
-	enum archive_kind kind; /* the outer format */
+	enum archive_kind kind; /* format of the input; for x.tar.gz: gzip */
 	enum unpack_result result;
 	bool needs_file;
 	bool zip_streamed; /* a zip is unpacked, but not yet compared with its list */
 	atomic_bool passive; /* fed bytes are ignored from now on */
 	struct penstock_error failure;
 
-	/* written by the back thread; the front thread reads them after a join */
+	/* written by the back thread, and read by the front thread after a join */
 	bool back_is_tar;
 	char *gzip_name; /* owned; set before the back starts */
 	int back_result;

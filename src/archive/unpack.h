@@ -86,7 +86,7 @@ struct unpack_options {
 	 * May be NULL. */
 	void (*progress)(void *cookie, uint64_t members, uint64_t bytes);
 	void *cookie;
-	/* unpacking ends with PENSTOCK_E_CANCELLED once this is not 0; may be NULL */
+	/* unpacking ends with PENSTOCK_E_CANCELLED once `*cancel` is not 0; may be NULL */
 	const atomic_int *cancel;
 };
 

@@ -322,7 +322,8 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 
 #define GATE_POLL_MS 20
 
-/* Polling suffices, because a removal holds the lock only for a short time. */
+/* Takes the shared lock of the store. Polls, because a removal holds the lock only for a short
+ * time. */
 static int lock_gate(struct getting *g, struct penstock_error *err)
 {
 	int r;

@@ -79,7 +79,7 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 	return r;
 }
 
-/* Each tag file contains "DIGEST\nNAME\n". */
+/* Adds names to the images, from the tag files. Each tag file contains "DIGEST\nNAME\n". */
 static int read_names(
 	struct image_kept_list *list, const struct image_store *store, struct penstock_error *err)
 {

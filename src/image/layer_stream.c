@@ -163,7 +163,7 @@ static ssize_t unzstd_some(struct layer_stream *s)
 
 ssize_t layer_stream_read(struct layer_stream *s, const char **p)
 {
-	bool more = true; /* the decoder may hold more than fitted into s->out */
+	bool more = true; /* the decoder may hold output that did not fit into s->out */
 
 	if (s->kind == LAYER_UNKNOWN && begin(s) < 0)
 		return -1;

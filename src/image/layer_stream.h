@@ -29,7 +29,7 @@ struct layer_stream {
 	struct checksum hash;
 	const char *data; /* unread bytes of the current span, in the ring or in `copy` */
 	size_t left;
-	size_t span; /* bytes to return to the ring */
+	size_t span; /* bytes of the current span, not yet marked as read in the ring */
 	bool ended; /* end of input */
 	bool whole; /* the decoder is at the end of a frame */
 	struct inflate_state *gzip;

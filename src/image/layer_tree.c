@@ -44,8 +44,8 @@ static int open_linked(const struct members *m, const char *path)
 }
 
 /* Removes the entry of an earlier member with the same name. The path of the entry may lead through
- * links of the layer, which are correct only if the layer is "/", so the whole path is never
- * used. */
+ * links of the layer, which are correct only if the layer is "/", so the entry is removed relative
+ * to its directory. */
 static int replace_earlier(
 	struct members *m, struct member_place *place, struct penstock_error *err)
 {

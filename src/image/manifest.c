@@ -103,7 +103,7 @@ static int read_index(
 		const char *architecture = text_of(platform, "architecture");
 		bool named = os && architecture;
 
-		/* A hand-made layout may have one manifest without a platform. */
+		/* The index of a hand-made layout may have one manifest, without a platform. */
 		if ((named && strcmp(os, "linux") == 0 &&
 			    strcmp(architecture, image_architecture()) == 0) ||
 			(!platform && json_array_size(list) == 1))
@@ -347,8 +347,8 @@ static bool is_host(const char *key, size_t len, const char *host)
 	return strlen(host) == len && strncasecmp(key, host, len) == 0;
 }
 
-/* Returns true if a key of a login file names this registry. Keys may be URLs, or hosts with a
- * path. */
+/* Returns true if a key of a login file names the registry at `host`, or a prefix of the repository
+ * `path` in that registry. Keys may be URLs, or hosts with a path. */
 static bool key_matches(const char *key, const char *host, const char *path)
 {
 	size_t len;

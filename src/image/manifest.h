@@ -28,8 +28,8 @@ struct image_manifest {
 /* Returns the name that images use for this machine's architecture: "amd64", "arm64", …. */
 const char *image_architecture(void);
 
-/* Fails with PENSTOCK_E_NOT_FOUND for an index without this platform; the message lists its
- * platforms. */
+/* Fails with PENSTOCK_E_NOT_FOUND if an index has no manifest for this machine's platform; the
+ * message lists the platforms of the index. */
 int image_manifest_parse(
 	struct image_manifest *manifest, const char *data, size_t len, struct penstock_error *err);
 void image_manifest_release(struct image_manifest *manifest);

@@ -75,7 +75,7 @@ static bool host_is_valid(const char *host)
 	return host[i] == '\0';
 }
 
-/* Takes ownership of `host`. */
+/* Sets the host of the API and its shown name. Takes ownership of `host`. */
 static int set_host(struct image_reference *ref, char *host, struct penstock_error *err)
 {
 	bool hub = is_hub(host);
@@ -117,7 +117,7 @@ static int set_registry(
 	return host ? set_host(ref, host, err) : error_memory(err);
 }
 
-/* Returns the length of the host at the start of `text`, or 0 if there is none. */
+/* Returns the length of the host at the start of `text`, or 0 if `text` has no host. */
 static size_t host_length(const char *text)
 {
 	size_t len = strcspn(text, "/");
@@ -203,7 +203,7 @@ static int parse(struct image_reference *ref, const char *text, const char *regi
 	host = host_length(path);
 	if (registry && *registry) {
 		r = set_registry(ref, registry, err);
-		/* Drop the registry if the name repeats it. */
+		/* Skip the host in the name if the host is the registry. */
 		if (r == 0 && host) {
 			_cleanup_free_ char *again = strndup(path, host);
 

@@ -2,9 +2,9 @@
  * Names of images: [docker://][HOST/]PATH[:TAG][@sha256:DIGEST], as Docker reads them. Pure
  * functions.
  *
- * The part before the first "/" is a host if it contains "." or ":" or is "localhost"; if a
- * registry is given separately, this part belongs to the path. Docker's own registry has several
- * names; its official images are below "library/".
+ * The part before the first "/" is a host if it contains "." or ":" or is "localhost". If a
+ * registry is given separately, this part belongs to the path unless it names the same registry.
+ * Docker's own registry has several names; its official images are below "library/".
  */
 #ifndef IMAGE_REFERENCE_H
 #define IMAGE_REFERENCE_H

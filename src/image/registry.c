@@ -31,7 +31,7 @@ struct registry {
 	const struct image_reference *ref;
 	char *base; /* "https://host/v2/org/name" */
 	struct image_login login;
-	atomic_bool paused; /* a layer waits for space in its ring */
+	atomic_bool paused; /* a download waits for space in its ring */
 	pthread_mutex_t lock;
 	/* under lock; "Bearer …" or "Basic …"; NULL if no login was requested */
 	char *authorization;
@@ -150,8 +150,8 @@ static int fetch_token(struct registry *reg, const struct image_challenge *chall
 	return r;
 }
 
-/* Answers the registry's challenge. `used` is the authorization that the registry refused, or NULL.
- * Takes the lock. */
+/* Logs in as the challenge in `reply` requires. `used` is the authorization that the registry
+ * refused, or NULL. Takes the lock. */
 static int log_in(struct registry *reg, const struct http_reply *reply, const char *used,
 	int64_t deadline_ms, struct penstock_error *err)
 {
@@ -187,7 +187,7 @@ static char *current_authorization(struct registry *reg)
 
 /* ---- requests ---- */
 
-/* Runs the request; logs in and repeats it if the registry asks for a login. */
+/* Runs the request; logs in and repeats the request if the registry asks for a login. */
 static int perform(struct registry *reg, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -232,8 +232,8 @@ static int explain(const struct registry *reg, const char *wanted, struct pensto
 	}
 }
 
-/* Returns the absolute URL of a Location header; free() the URL. NULL if the URL is invalid or
- * without TLS. */
+/* Returns the absolute URL of a Location header; free() the URL. NULL if the URL is invalid, has no
+ * TLS although the registry has TLS, or if out of memory. */
 static char *resolve(const struct registry *reg, const char *location)
 {
 	if (str_starts(location, "https://") ||

@@ -175,7 +175,7 @@ static int try_lock(const struct image_store *store, const char *id)
 	return fd;
 }
 
-/* Removes the remains of an unpacking that was killed. */
+/* Removes layers/NAME, a partly unpacked layer, unless a process holds its lock. */
 static void sweep_part(const struct image_store *store, const char *name)
 {
 	_cleanup_free_ char *id = strndup(name, strlen(name) - strlen(".part"));
