@@ -113,7 +113,7 @@ static void describe(struct copy *c, const struct bulk_item *item, struct descri
 
 /* ---- the ends of items ---- */
 
-/* Replaces the error of the store, which only reports that a condition did not hold. */
+/* Names the existing target in the error if If-None-Match failed. */
 static void explain(
 	const struct copy *c, const struct described *described, struct penstock_error *err)
 {
@@ -224,8 +224,8 @@ int copy_begin(struct copy *c, const struct copy_options *options, struct pensto
 		err);
 }
 
-/* Returns 1 if the item was reported and needs no transfer. Checks only local files; a store checks
- * the condition of an upload or copy itself. */
+/* Checks the target of a download; a store checks the condition of an upload or copy itself.
+ * Returns 1 if the item was reported and must not be transferred. */
 static int check_existing(struct copy *c, struct bulk_item *item)
 {
 	_cleanup_(described_release) struct described described = {0};
@@ -259,7 +259,8 @@ static int check_existing(struct copy *c, struct bulk_item *item)
 	return 1;
 }
 
-/* A copy that was cancelled by the failure of an item returns the error of the item. */
+/* Called for a copy that was cancelled. Returns the error of the item whose failure cancelled the
+ * copy, if there is one, else -PENSTOCK_E_CANCELLED. */
 static int cancelled_by(struct copy *c, struct penstock_error *err)
 {
 	if (!c->first.code && (!c->o.stop_at_first_error || copy_is_cancelled(c)))
@@ -313,7 +314,8 @@ int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode
 	return 0;
 }
 
-/* Does not follow links, because a link could lead out of the tree. */
+/* Sets the mode of a directory. Follows no links below m->path_root, because a link could lead out
+ * of the tree. */
 static int set_mode(const struct copy_mode *m, struct penstock_error *err)
 {
 	const char *below = m->path + m->path_root;
@@ -329,7 +331,7 @@ static int set_mode(const struct copy_mode *m, struct penstock_error *err)
 		       : error_errno(err, errno, "cannot set the mode of '%s'", m->path);
 }
 
-/* Sets the inner modes first, because the outer ones may refuse access. */
+/* Sets the modes of inner directories first, because the mode of an outer one may refuse access. */
 static void set_modes(struct copy *c)
 {
 	while (c->n_modes) {

@@ -97,7 +97,7 @@ struct copy_options {
 struct copy {
 	struct copy_options o;
 	struct bulk *bulk;
-	uint64_t found, failed; /* items */
+	uint64_t found, failed; /* numbers of items */
 	uint64_t spared; /* items below .penstock/ that a move or deletion skipped */
 	uint64_t undeleted; /* names that a sync left at the target because of a failure */
 	struct penstock_error first; /* the error that ended the copy */
@@ -130,9 +130,9 @@ void copy_end(struct copy *c);
 /* Returns true if two endpoint URLs lead to one store: the same address, or both Amazon. */
 bool copy_is_same_store(const char *a, const char *b);
 
-/* Replaces PENSTOCK_E_NOT_FOUND of an object with a message about its bucket if the bucket is
- * missing: the reply to the HEAD of an object does not show which of the two is missing. `text`
- * names the object. Returns -code. */
+/* If the bucket is missing, replaces PENSTOCK_E_NOT_FOUND of an object with a message about the
+ * bucket: the reply to the HEAD of an object does not show which of the two is missing. `text`
+ * names the object. Returns the negative error code. */
 int copy_explain_missing(struct object_ref object, const char *text, struct penstock_error *err);
 /* An object_stream_fn that writes to standard output. `cookie` points to a `const atomic_int *`,
  * the cancel flag. Both pointers may be NULL. */
@@ -165,7 +165,7 @@ struct copy_sync {
 int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err);
 int copy_sync_check_overlap(
 	const struct copy *c, const struct copy_sync *sync, struct penstock_error *err);
-/* Makes the target like the source. Deletes last, and only if no item failed. Fails with
+/* Makes the target like the source. Deletions come last, and only if no item failed. Fails with
  * PENSTOCK_E_NOT_FOUND if all items of the target would be deleted because the source is empty,
  * unless `force` is set. */
 int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstock_error *err);

@@ -16,7 +16,8 @@ enum { OPEN_AT_A_TIME = 32 };
 
 /* ---- downloads ---- */
 
-/* Returns a descriptor. Does not follow links, because a link could lead out of the tree. */
+/* Opens the directory at `target`, creating missing directories; returns a descriptor. Follows no
+ * links below target->path_root, because a link could lead out of the tree. */
 static int open_made(const struct target *target, struct penstock_error *err)
 {
 	_cleanup_close_ int at = bulk_open_root(target->path, target->path_root, err);
@@ -27,7 +28,7 @@ static int open_made(const struct target *target, struct penstock_error *err)
 }
 
 /* Sets the mode and the time that --preserve has stored with the object of the directory. A mode
- * that allows no new files is set at the end, after the files. Returns -1 with errno. */
+ * that allows no new files is set at the end, after the files. Returns 0, or -1 with errno. */
 static int restore_attributes(
 	struct copy *c, int fd, const struct target *target, const struct object_info *info)
 {

@@ -22,13 +22,14 @@ struct copy_mode {
 	size_t path_root;
 	mode_t mode;
 };
-/* Notes the mode of a directory for copy_finish(). Returns -1 with errno. */
+/* Records a mode that copy_finish() gives to the directory `target`. Returns 0, or -1 with
+ * errno. */
 int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode);
 
-/* pipe.c: pairs that a bulk cannot copy: pairs with a pipe, and pairs of a web server with
+/* pipe.c: returns true for a pair that a bulk cannot copy: a pair with a pipe, or a web server with
  * something other than a file. */
 bool copy_is_pipe(const struct place *source, const struct place *target);
-/* `name` is NULL if the target itself is meant. */
+/* Copies a pair for which copy_is_pipe() is true. `name` is NULL if the target itself is meant. */
 int copy_pipe(struct copy *c, const struct place *source, const struct place *target,
 	const char *name, struct penstock_error *err);
 

@@ -1,7 +1,5 @@
-/*
- * Standard input and output, and copies between a web server and a store. Data from or for a web
- * server is held in a temporary directory below TMPDIR.
- */
+/* Standard input and output, and copies between a web server and a store. Data from or for a web
+ * server is held in a temporary directory below TMPDIR, else /var/tmp. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

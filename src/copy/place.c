@@ -23,7 +23,7 @@ static char *with_slash(const char *text, size_t len, bool slash)
 	return str_printf("%.*s%s", (int)len, text, slash ? "/" : "");
 }
 
-/* The path of a URL ends before its query and fragment. */
+/* Returns true if `name` ends in a slash; the query and the fragment of a URL do not count. */
 static bool ends_in_slash(const char *name, bool url)
 {
 	size_t len = url ? strcspn(name, "?#") : strlen(name);
@@ -64,7 +64,7 @@ static int object_place(struct place *place, const struct location *at)
 	return place->key && place->base ? 0 : -1;
 }
 
-/* A query or a user name is often a secret, so `text` has neither. */
+/* Fills in the place of a URL. A query or a user name is often a secret, so `text` has neither. */
 static int url_place(struct place *place, const struct location *at)
 {
 	struct buf shown = BUF_INIT(LIMIT_STRING);

@@ -55,8 +55,8 @@ static inline struct object_ref place_object(
 /* Returns 1 if the pattern of the place matches a path below its base, 0 if not, -1 if out of
  * memory. */
 int place_matches(const struct place *place, const char *path);
-/* Returns the last component without a slash; "" if there is none, NULL if out of memory. free()
- * it. */
+/* Returns the last component of the place without a slash; "" if there is none, or if it is "." or
+ * "..". NULL if out of memory. free() the result. */
 char *place_name(const struct place *place);
 
 /* The place of one item; at most one of the texts is set. */
@@ -67,7 +67,7 @@ struct target {
 	size_t path_root;
 };
 /* Resolves `name` ("a/b") below the place, or the place itself if `name` is NULL. Fails with
- * PENSTOCK_E_INVALID if there can be no such key or file. */
+ * PENSTOCK_E_INVALID if the key or the file name is impossible. */
 int target_resolve(struct target *out, const struct place *place, const char *name,
 	struct penstock_error *err);
 void target_release(struct target *target);

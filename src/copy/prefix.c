@@ -97,7 +97,7 @@ static int take_entry(struct fetch *f, struct source_tree *tree, const struct en
 	return list_sorter_add_entry(f->found, entry, err);
 }
 
-/* Lists and checks all objects, starting with the object whose key is the prefix. */
+/* Lists, checks and counts all objects, starting with the object whose key is the prefix. */
 static int survey(struct fetch *f, struct penstock_error *err)
 {
 	_cleanup_(entry_source_freep) struct entry_source *entries = NULL;

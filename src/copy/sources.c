@@ -10,8 +10,8 @@
 
 /* ---- checks ---- */
 
-/* Returns true if items get their names below the target; false if the item gets the target's own
- * name. */
+/* Returns true if each source gets its own name below the target; false if the only source gets the
+ * name of the target. */
 static bool is_into(const struct copy_request *request)
 {
 	return request->target->directory || request->n > 1 || request->sources[0].wildcard;
@@ -130,7 +130,7 @@ int copy_check(const struct copy_request *request, bool move, struct penstock_er
 	return r;
 }
 
-/* A copy of a tree into itself would never end. */
+/* Refuses a copy of a tree into itself, which would never end. */
 static int check_itself(const struct copy *c, const struct copy_request *request,
 	const struct place *source, struct penstock_error *err)
 {
@@ -188,7 +188,8 @@ static void item_source(const struct copy *c, const struct copy_request *request
 	}
 }
 
-/* `info` describes the object; NULL if the source is not an object, or if no HEAD was sent. */
+/* Submits one source. `info` describes its object; NULL if the source is not an object, or if no
+ * HEAD was sent. */
 static int push_one(struct copy *c, const struct copy_request *request, const struct place *source,
 	const struct object_info *info, uint64_t size, struct penstock_error *err)
 {
@@ -242,8 +243,8 @@ static int push_tree(struct copy *c, const struct copy_request *request, const s
 	r = source_tree_push_all(&tree, &own);
 	if (r < 0)
 		return copy_item_failed(c, source->text, &own, err);
-	/* Finish this source before the next one, so that of several files with the same name the
-	 * last one stays. */
+	/* Finish this source first: of several files with the same name, the file of the last
+	 * source must stay. A move must also remove the files before their empty directories. */
 	if (request->n > 1 || c->o.move)
 		r = copy_finish(c, err);
 	if (r == 0 && c->o.move && !c->o.dry_run && source->kind == LOCATION_LOCAL &&

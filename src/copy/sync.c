@@ -25,7 +25,7 @@ struct syncing {
 	 * be many. */
 	FILE *gone;
 	uint64_t n_gone;
-	int root; /* the local target; -1 until opened */
+	int root; /* descriptor of the local target; -1 until opened */
 	uint64_t found; /* entries at the source */
 };
 
@@ -80,7 +80,7 @@ int copy_sync_check_overlap(
 
 /* ---- the comparison ---- */
 
-/* Returns the local directory; the base of "/" is "". */
+/* Returns the path of a local place. The base of "/" is "". */
 static const char *directory_of(const struct place *place)
 {
 	return *place->base ? place->base : "/";
@@ -183,8 +183,8 @@ static int compare(struct syncing *s, struct penstock_error *err)
 
 /* ---- deletions ---- */
 
-/* Opens each directory below the descriptor of the target: a link in place of a directory would
- * lead out of the tree. */
+/* Removes a file of the target. Opens its directory from the descriptor of the target and follows
+ * no links, because a link in place of a directory would lead out of the tree. */
 static int remove_file(struct syncing *s, const char *name, struct penstock_error *err)
 {
 	const char *slash = strrchr(name, '/'), *base = s->sync->target->base;

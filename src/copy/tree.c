@@ -19,7 +19,8 @@
 
 /* ---- entries ---- */
 
-/* A pattern that ends in an asterisk also excludes everything below the matched directory. */
+/* Returns true if a pattern excludes the directory with everything below it: a pattern that matches
+ * the directory and ends in an asterisk. */
 static bool leaves_out_all(const struct path_filter *filter, const char *directory)
 {
 	for (size_t i = 0; i < filter->exclude->n; i++) {
@@ -31,8 +32,8 @@ static bool leaves_out_all(const struct path_filter *filter, const char *directo
 	return false;
 }
 
-/* Matches a directory without its slash. A directory is excluded if everything in the directory is
- * excluded. */
+/* Applies the filter to a path; a directory is matched without its slash. A directory is excluded
+ * if everything in the directory is excluded. */
 static bool filter_takes(struct copy *c, const char *path)
 {
 	_cleanup_free_ char *name = NULL;
@@ -111,8 +112,8 @@ int source_tree_open(struct source_tree *tree, const struct place *place, struct
 
 /* ---- names that exclude each other ---- */
 
-/* Names come in byte order. A file whose name is a parent directory of `name` came before, and is
- * among the earlier names that are prefixes of `name`. */
+/* Refuses a name below a file. Names come in byte order, so a file whose name is a parent directory
+ * of `name` came before, and is among the earlier names that are prefixes of `name`. */
 static int check_clash(struct source_tree *tree, const char *name, struct penstock_error *err)
 {
 	struct strlist *shorter = &tree->shorter;
@@ -156,7 +157,7 @@ static char *target_name(const struct source_tree *tree, const struct entry *ent
 	return str_printf("%s%s", tree->under, entry->path);
 }
 
-/* Opens the file of an entry if the file has the size and time of its object. Returns -1 if not. */
+/* Opens the file of an entry if the file has the size and time of its object, else returns -1. */
 static int open_same(const struct source_tree *tree, const struct entry *entry, const char *name,
 	struct stat *st)
 {
@@ -258,8 +259,9 @@ static bool is_below_target(const struct source_tree *tree, const char *key)
 	       str_starts(key, tree->target->base);
 }
 
-/* An object that is moved up a level may get a name below the source. The object would then be
- * moved again, or would replace another object of the source and be removed with it. */
+/* Refuses a target key that is below the source, as may happen when a tree is moved up a level: the
+ * object would be moved again, or would replace another object of the source and be removed with
+ * it. */
 static int check_moved_into_source(
 	const struct source_tree *tree, const char *key, struct penstock_error *err)
 {
@@ -280,7 +282,8 @@ static int check_moved_into_source(
 		"cannot move to '%s', which is another source; move this object alone", key);
 }
 
-/* A move removes the link and keeps the file that the link leads to. */
+/* Refuses a dangling link, and a link to a directory. A move removes the link and keeps the file
+ * that the link leads to. */
 static int check_link(
 	const struct source_tree *tree, const struct entry *entry, struct penstock_error *err)
 {

@@ -37,7 +37,7 @@ struct source_tree {
 /* Lists the entries of a place, which is the source or the target. */
 int source_tree_open(struct source_tree *tree, const struct place *place, struct entry_source **out,
 	struct penstock_error *err);
-/* An error means that the copy must end. */
+/* Submits an entry, or reports and skips it. An error means that the copy must end. */
 int source_tree_push(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
 /* Called in place of source_tree_push() for an entry that the target has already. */
@@ -45,11 +45,11 @@ int source_tree_keep(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
 int source_tree_end(struct source_tree *tree, struct penstock_error *err);
 void source_tree_release(struct source_tree *tree);
-/* Opens the source, submits all its entries, and ends. */
+/* Opens the source, submits all its entries, and calls source_tree_end(). */
 int source_tree_push_all(struct source_tree *tree, struct penstock_error *err);
 
-/* Makes only the checks of source_tree_push(), for a download. Fails with PENSTOCK_E_INVALID if the
- * name is impossible. */
+/* Checks an entry of a download as source_tree_push() does, and submits nothing. Fails with
+ * PENSTOCK_E_INVALID if the target cannot have the name. */
 int source_tree_check(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
 /* Returns true if keep_same applies to the file of an entry: the file has the size and time of its
