@@ -9,7 +9,8 @@ struct cgroup_limits {
 	uint64_t memory; /* bytes; 0 if unlimited */
 };
 
-/* `mount` is /sys/fs/cgroup and `membership` the text of /proc/self/cgroup. */
+/* Sets `out` to the lowest limits of the process's groups and their parents. `mount` is
+ * /sys/fs/cgroup and `membership` the text of /proc/self/cgroup. */
 void cgroup_limits_read(const char *mount, const char *membership, struct cgroup_limits *out);
 
 #endif

@@ -60,7 +60,7 @@ static bool is_in(const int *list, int n, int number)
 	return false;
 }
 
-/* Chooses at most `wanted` of the numbers in `all` that no claim has. Returns how many were
+/* Sets `chosen` to at most `wanted` numbers of `all` that no claim has. Returns how many were
  * chosen. */
 static int choose_free(const struct claims_scan *scan, bool gpus, const int *all, int n_all,
 	int wanted, int *chosen)
@@ -83,8 +83,8 @@ static int choose_free(const struct claims_scan *scan, bool gpus, const int *all
 	return n;
 }
 
-/* Under a quota, the process may use fewer CPUs than its affinity mask has, so the sum of the
- * claims is limited, too. */
+/* Chooses free CPUs for the request, and returns their number. Under a quota, the process may use
+ * fewer CPUs than its affinity mask has, so the sum of the claims is limited, too. */
 static int free_cpus(struct attempt *a, const struct claims_scan *scan)
 {
 	int n = choose_free(scan, false, a->machine->cpu_list, a->machine->n_cpus,
@@ -161,10 +161,10 @@ static unsigned asked_for(const struct claim_holder *who)
 }
 
 /*
- * Returns the last earlier run of our user that waits and needs the same resources as this request,
- * or NULL if there is no such run. Adds the limits for which these runs wait to `over`. A waiting
- * run that exceeds no limit either waits for earlier runs that need the same resources, or is about
- * to take its resources, which are therefore reserved for that run.
+ * Returns the last of the earlier runs of our user that wait and need some of the resources of this
+ * request, or NULL if there are none. Adds the limits for which these runs wait to `over`. A
+ * waiting run that exceeds no limit either waits for earlier runs that need the same resources, or
+ * is about to take its resources, which are therefore reserved for that run.
  */
 static const struct claims_file *held_before_us(const struct attempt *a,
 	const struct claims_scan *scan, const struct claim_limits *there, unsigned *over)
@@ -278,7 +278,8 @@ static void add_holders(struct buf *b, const struct claims_scan *scan, bool ours
 		buf_printf(b, " and %d more", more);
 }
 
-/* `which` names the missing resources or, if `held`, the limits of our user. */
+/* Reports the reason of a wait. `which` names the missing resources or, if `held`, the limits of
+ * our user. */
 static void report_wait(const struct claim_wait *wait, const struct claims_scan *scan, bool held,
 	const struct buf *which, const struct claims_file *before)
 {

@@ -24,7 +24,7 @@ enum { LOCK_WAIT_MS = 30000, LOCK_POLL_MS = 5 };
 
 /* ---- the directories ---- */
 
-/* Returns 0, or 1 if the directory does not exist. */
+/* Opens a claims directory. Returns 0, 1 if the directory does not exist, or a negative code. */
 static int open_dir(const char *path, int *out, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -50,7 +50,7 @@ static int open_dir(const char *path, int *out, struct penstock_error *err)
 	return 0;
 }
 
-/* Creates a directory for all users; the umask must not lock out other users. */
+/* Creates a directory that all users can write to, regardless of the umask. */
 static void make_shared(const char *path)
 {
 	_cleanup_close_ int fd = -1;
@@ -134,8 +134,8 @@ void claims_dirs_release(struct claims_dirs *dirs)
 
 /* ---- the lock ---- */
 
-/* Opens a regular file, ours or another user's. Creates a missing file. Returns -1 if the file
- * cannot be opened or is not a regular file. */
+/* Opens the file "lock", ours or another user's; creates it if missing. Returns -1 with errno if
+ * the file cannot be opened or is not a regular file. */
 static int open_lock_file(int dir)
 {
 	_cleanup_close_ int fd = openat(
@@ -187,7 +187,7 @@ int claims_dirs_lock(struct claims_dirs *dirs, const atomic_int *cancel, struct 
 	for (int i = 0; i < CLAIMS_DIRS; i++) {
 		int r;
 
-		/* A directory without a lock file, other than the one that we write to, has no
+		/* Skip a directory that we do not write to if it has no lock file: it has no
 		 * claims. */
 		if (dirs->fds[i] < 0 ||
 			(i != dirs->own && faccessat(dirs->fds[i], "lock", F_OK, 0) < 0))

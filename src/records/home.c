@@ -36,7 +36,7 @@ int records_home(char **home, struct penstock_error *err)
 	return 0;
 }
 
-/* Returns 1 if there is a valid id, 0 if the id is missing or invalid. */
+/* Reads the id of a home. Returns 1 if the id is valid, 0 if it is missing or invalid. */
 static int read_id(
 	const char *path, char id[static RECORDS_HOME_ID_SIZE], struct penstock_error *err)
 {

@@ -132,8 +132,8 @@ void run_layout_release(struct run_layout *layout)
 	}
 }
 
-/* Steps can write to the storage, so a step may have replaced a directory with a link. Following
- * the link would publish the wrong files, or write to a directory that steps must not change. */
+/* Refuses a file or link in place of a directory. Steps can write to the storage, and following a
+ * step's link would publish the wrong files, or write to a directory that steps must not change. */
 static int check_dirs(const struct run_layout *layout, struct penstock_error *err)
 {
 	const char *const dirs[] = {layout->input, layout->output, layout->work};

@@ -97,10 +97,11 @@ char *run_log_times(const char *log);
 /* Returns the path of the file with the usage of the attempt that has this log, or NULL if out of
  * memory. The caller frees the path. */
 char *run_log_usage(const char *log);
-/* Renames or, if `to` is NULL, removes the files next to a log. Missing files are not an error. */
+/* Renames the .times and .usage files of `log` to those of the log `to`, or removes them if `to` is
+ * NULL. Missing files are not an error. */
 void run_log_move_rest(const char *log, const char *to);
 
-/* Only computes the names. `attempt` selects the log. */
+/* Computes the paths, and creates nothing. `attempt` selects the log. */
 int run_layout_init(struct run_layout *layout, const char *home, const char *id, int attempt,
 	struct penstock_error *err);
 void run_layout_release(struct run_layout *layout);

@@ -133,7 +133,7 @@ static void check_memory(const struct machine_capacity *machine, const char *pat
 	char a[64];
 	char b[64];
 
-	/* The memory may suffice for the number of CPUs that check_cpus() has reduced. */
+	/* The memory may suffice for the smaller number of CPUs that check_cpus() suggests. */
 	if (product(r->mem_per_cpu, cpus) <= there)
 		return;
 	snprintf(a, sizeof(a), "%" PRId64 " MB of memory", asked);

@@ -155,7 +155,7 @@ static void finalizep(sqlite3_stmt **statement)
 }
 #define _cleanup_statement_ _cleanup_(finalizep)
 
-/* `types` has one letter per argument: s (may be NULL), i (int64_t). */
+/* Prepares `sql`, and binds arguments by `types`, a letter each: s (may be NULL), i (int64_t). */
 static sqlite3_stmt *vprepare(
 	struct records *records, const char *sql, const char *types, va_list ap)
 {
@@ -516,7 +516,7 @@ int records_forget_steps(
 		"si", id, (int64_t)attempt);
 }
 
-/* Ends a durable change, whose result is `r`. `refusal` is the error if no attempt matched. */
+/* Ends a durable change with the result `r`. Fails with `refusal` if no row was changed. */
 static int changed_one(struct records *records, int r, const char *id, int attempt,
 	const char *refusal, struct penstock_error *err)
 {

@@ -30,7 +30,7 @@ struct penstock_error;
 struct records;
 
 #define RECORDS_ID_SIZE 13 /* 12 hexadecimal digits and NUL */
-/* Returns true for the whole id of a run, false for NULL. */
+/* Returns true if `text` has the form of a whole id of a run. `text` may be NULL. */
 bool records_is_id(const char *text);
 
 /* The states of an attempt. A live state may be followed by any later state. An end is final, with
@@ -107,10 +107,11 @@ int records_begin(struct records *records, const struct records_begin *begin, in
 int records_withdraw(
 	struct records *records, const char *id, int attempt, struct penstock_error *err);
 
-/* Removes an attempt that was not allowed to begin, and the run if it has no other attempt. */
+/* Removes an attempt that was recorded but must not begin, and the run if it has no other
+ * attempt. */
 int records_drop(struct records *records, const char *id, int attempt, struct penstock_error *err);
 
-/* Returns -PENSTOCK_E_INTERNAL if the state may not follow the current state. */
+/* Sets a live state. Returns -PENSTOCK_E_INTERNAL if the state may not follow the current state. */
 int records_set_state(struct records *records, const char *id, int attempt, enum run_state state,
 	struct penstock_error *err);
 int records_set_provenance(struct records *records, const char *id, int attempt,
@@ -126,7 +127,7 @@ struct records_sync {
 int records_set_sync(struct records *records, const char *id, int attempt,
 	const struct records_sync *sync, struct penstock_error *err);
 
-/* Steps are numbered from 0. */
+/* Records that a step has finished. Steps are numbered from 0. */
 int records_step_done(struct records *records, const char *id, int attempt, int step,
 	const char *name, struct penstock_error *err);
 

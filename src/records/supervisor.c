@@ -36,7 +36,7 @@ struct holder {
 	char host[65];
 };
 
-/* Reads "PID\nSTART_TICKS\nHOST\n"; the first line alone is also accepted. */
+/* Reads the lock file: "PID\nSTART_TICKS\nHOST\n", or only its first line. */
 static struct holder read_holder(int fd)
 {
 	struct holder holder = {0};
@@ -139,8 +139,9 @@ int supervisor_find(
 	return 0;
 }
 
-/* The lock of a killed process is held until the kernel has closed the files of the process, and
- * those of a child that was just forked and has not executed its program. */
+/* Returns true if the holder of the lock is dying: the lock of a killed process is held until the
+ * kernel has closed the files of the process, and those of a child that was just forked and has not
+ * executed its program. */
 static bool holder_is_dying(int fd)
 {
 	const struct holder holder = read_holder(fd);
