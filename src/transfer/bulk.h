@@ -65,7 +65,7 @@ struct bulk_item {
 	const struct object_info *known;
 	/* upload, and copy between stores: the target is replaced only if it has this ETag */
 	const char *if_match;
-	bool if_none_match; /* only create; in addition to the option for all items */
+	bool if_none_match; /* fails if the target exists; in addition to the option for all */
 	const char *content_type; /* upload: NULL for the type in the options */
 	/* mv: deletes the source once the target is verified, and durable if it is a file */
 	bool remove_source;
@@ -84,7 +84,7 @@ struct bulk_options {
 	/* Uploads carry mtime and mode in the metadata ("mtime=1700000000.123456789",
 	 * "mode=0100644"); downloads and copies between stores restore them. */
 	bool preserve;
-	bool symlinks; /* with `preserve`: uploads a link as a link, not its target */
+	bool symlinks; /* with `preserve`: links are sent and fetched as links */
 	/* Downloads are not synced at the end: for files that are cheap to fetch again. */
 	bool no_sync;
 	bool stop_at_first_error;
@@ -130,9 +130,9 @@ int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_op
 /* Fails with PENSTOCK_E_CANCELLED if the caller cancelled, after bulk_stop(), or if an item failed
  * and `stop_at_first_error` is set. */
 int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_error *err);
-/* Waits for all pushed items. Returns the error of the first item that failed, else the error of
- * syncing the files to disk. `totals` may be NULL. More items can be pushed afterwards unless the
- * bulk was stopped. */
+/* Waits for all pushed items, and syncs the downloads unless `no_sync` is set. Returns the error of
+ * the first item that failed, else the error of the sync. `totals` may be NULL. More items can be
+ * pushed afterwards unless the bulk was stopped. */
 int bulk_finish(struct bulk *bulk, struct bulk_totals *totals, struct penstock_error *err);
 /* Makes the file of `fd`, which already has its final name, durable together with the downloads. */
 int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err);

@@ -311,8 +311,8 @@ static int download(struct bulk_task *task, struct penstock_error *err)
 
 /* ---- copy ---- */
 
-/* Looks up the ETag of a source that must be deleted afterwards, so that only this object is copied
- * and deleted. */
+/* Looks up the ETag of the source of a move unless the ETag is known, so that only this object is
+ * copied and deleted. */
 static int know_source(struct bulk_task *task, struct penstock_error *err)
 {
 	struct bulk_item *item = &task->item;
@@ -331,8 +331,8 @@ static int know_source(struct bulk_task *task, struct penstock_error *err)
 	return 0;
 }
 
-/* Called after a condition of a copy failed: if the source was replaced, reports that, because the
- * error would otherwise look as if the target existed. */
+/* Called after a condition of a copy failed. Reports a replaced source, because the error would
+ * otherwise look as if the target existed. */
 static int condition_error(
 	const struct bulk_item *item, const char *if_match, struct penstock_error *err)
 {

@@ -88,7 +88,8 @@ static void task_run(struct bulk_task *task)
 	bulk_task_over(task, r < 0 ? &err : NULL);
 }
 
-/* Under the lock: if no worker could be started, the waiting thread runs the tasks. */
+/* Under the lock, which is dropped meanwhile: runs the queued tasks on the calling thread if no
+ * worker could be started. */
 static void help_out(struct bulk *bulk)
 {
 	struct bulk_task *task;
@@ -122,7 +123,8 @@ static void report(struct bulk *bulk, struct bulk_task *task)
 		error_move(&bulk->first, &task->error);
 }
 
-/* Called under the lock, which is dropped during the callbacks. */
+/* Under the lock, which is dropped during the callbacks: reports and frees the items that have
+ * ended. */
 static void report_ended(struct bulk *bulk)
 {
 	struct bulk_list ended = bulk->ended;
@@ -150,7 +152,8 @@ static void check_cancel(struct bulk *bulk)
 		bulk_stop(bulk);
 }
 
-/* Called under the lock. */
+/* Under the lock: waits for ended items, at most POLL_MS; meanwhile, small batches of deletions are
+ * sent. */
 static void wait_a_little(struct bulk *bulk)
 {
 	bulk->flush = true;
@@ -160,7 +163,8 @@ static void wait_a_little(struct bulk *bulk)
 	bulk->flush = false;
 }
 
-/* Called under the lock. */
+/* Under the lock: waits until `charge` bytes of LIMIT_BULK_MEMORY are free, or no item is pending.
+ * Fails once the bulk is stopped. */
 static int make_room(struct bulk *bulk, size_t charge, struct penstock_error *err)
 {
 	for (;;) {

@@ -7,7 +7,7 @@
 #include "net/http/http.h"
 #include "s3/message/messages.h"
 
-/* The store copies the bytes before it replies. */
+/* Limit of the time without a byte: the store copies the object before it replies. */
 #define COPY_STALL_MS (2 * 60 * 1000)
 
 int bulk_copy_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)
@@ -40,7 +40,7 @@ int bulk_copy_complete(struct bulk_flight *f, enum bulk_way *way, struct penstoc
 	uint8_t md5[16];
 	int r = s3_reply_parse(op->document.data, op->document.len, &reply, NULL);
 
-	/* The reply is unclear: a worker copies again. */
+	/* The reply is unclear: a worker makes the copy again. */
 	if (r < 0 || reply.kind != S3_REPLY_COPY_OBJECT || !reply.etag) {
 		*way = BULK_TO_WORKER;
 		return 0;

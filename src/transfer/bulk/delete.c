@@ -25,7 +25,8 @@ static void on_error(void *cookie, const char *key, const struct penstock_error 
 	}
 }
 
-/* The source of a move is deleted only if it is still the object that was copied. */
+/* Adds the key of the task's source, and for a move the ETag of the object that was copied: a
+ * source that was replaced since is not deleted. */
 static int add_key(struct strlist *keys, struct strlist *etags, const struct bulk_task *task)
 {
 	const char *etag = "";
@@ -37,7 +38,8 @@ static int add_key(struct strlist *keys, struct strlist *etags, const struct bul
 	return strlist_add(keys, task->item.from.key) < 0 || strlist_add(etags, etag) < 0 ? -1 : 0;
 }
 
-/* Sets `*decided` to the number of tasks, from the first on, that are done or have an error. */
+/* Deletes the sources of `head` and of its batch. Sets `*decided` to the number of tasks, from the
+ * first on, that are done or have an error. */
 static int delete_sources(struct bulk_task *head, size_t *decided, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist keys = {0}, etags = {0};
@@ -67,7 +69,7 @@ static int delete_sources(struct bulk_task *head, size_t *decided, struct pensto
 			       decided, err);
 }
 
-/* Sets the error of the request unless the task has an error of its own, which is more precise. */
+/* Gives the task a copy of the request's error, unless the task has its own, more precise error. */
 static void note_undecided(struct bulk_task *task, const struct penstock_error *err)
 {
 	if (!task->error.code)

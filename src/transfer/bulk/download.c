@@ -92,7 +92,8 @@ static int parts_headers(
 	return 0;
 }
 
-/* Verifies that the reply is for the listed object. */
+/* Fails unless the reply is for the listed object. Chooses the checksum, and makes room for the
+ * body. */
 static int object_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct bulk_flight *f = cookie;

@@ -29,7 +29,7 @@ void bulk_dir_close(struct bulk *bulk, struct bulk_dir *dir)
 	free(dir);
 }
 
-/* Takes ownership of the descriptor. */
+/* Creates a directory from an open descriptor, and takes ownership of `fd`, even on failure. */
 static struct bulk_dir *dir_new(const char *path, size_t len, int fd)
 {
 	struct bulk_dir *dir = malloc(sizeof(*dir) + len + 1);
@@ -352,7 +352,8 @@ int bulk_file_times(
 	return 0;
 }
 
-/* An existing file can only be replaced by a rename from another name. */
+/* Creates a link. Unless `new_only` is set, replaces an existing file, by a rename from another
+ * name. */
 static int make_link(const char *path, const char *shown, const char *target, bool new_only,
 	struct penstock_error *err)
 {

@@ -61,7 +61,7 @@ static void window_grow(struct bulk *bulk, bool good)
 		bulk->window++;
 }
 
-/* Halves the window for a busy store; requests that were already in flight do not count again. */
+/* Halves the window for a busy store, once for all requests that are in flight at that time. */
 static void window_halve(struct bulk *bulk)
 {
 	LOCK_SCOPE(&bulk->lock);
@@ -140,7 +140,8 @@ static void flight_over(struct bulk_flight *f, enum bulk_way way, struct penstoc
 
 /* ---- starting ---- */
 
-/* Returns false if the task has already ended. */
+/* Submits the task's flight to its engine. Returns false on failure, after which the task has
+ * ended. */
 static bool submit(struct bulk_task *task)
 {
 	struct bulk *bulk = task->bulk;
@@ -158,7 +159,9 @@ static bool submit(struct bulk_task *task)
 	return r == 0;
 }
 
-/* Called under the lock. Without memory for a second engine the first engine is used. */
+/* Under the lock: returns true if there is a second engine. The first call with TWIN_FROM flights
+ * creates the engine, unless this process may use only one processor or the engine cannot be
+ * created. */
 static bool has_twin(struct bulk *bulk)
 {
 	struct http_engine *twin = bulk->options.twin;
@@ -172,7 +175,8 @@ static bool has_twin(struct bulk *bulk)
 	return atomic_load(&bulk->twin) != NULL;
 }
 
-/* Called under the lock. `to_twin` prefers the second engine. */
+/* Under the lock: counts the flight, and chooses its engine; `to_twin` prefers the second
+ * engine. */
 static void flight_submit(struct bulk *bulk, struct bulk_task *task, bool to_twin)
 {
 	task->flight->on_twin = has_twin(bulk) && to_twin;

@@ -48,7 +48,7 @@ void bulk_flight_free(struct bulk_flight *flight);
 /* Submits or queues the task's flight. May be called from any thread. */
 void bulk_flight_start(struct bulk_task *task);
 
-/* By kind: upload.c, download.c, copy.c. */
+/* Prepare a flight, by kind: upload.c, download.c, copy.c. Called by bulk_flight_prepare(). */
 int bulk_upload_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 int bulk_download_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 int bulk_copy_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);

@@ -56,7 +56,7 @@ struct bulk_task {
 	bool removing;
 	struct bulk_list batch;
 
-	/* The outcome. */
+	/* The result of the task. */
 	struct object_info info;
 	bool has_info;
 	uint64_t bytes;
@@ -96,7 +96,7 @@ struct bulk {
 	size_t charged; /* bytes that these tasks count for */
 	size_t running; /* tasks that have neither ended nor wait in `removals` */
 	unsigned idle; /* workers without a task */
-	bool flush; /* a caller waits for the end: send small batches too */
+	bool flush; /* the pushing thread waits: send small batches, too */
 	bool closing; /* the workers should exit */
 	dev_t devices[BULK_FILE_SYSTEMS];
 	int device_fds[BULK_FILE_SYSTEMS];
@@ -133,7 +133,8 @@ void bulk_task_over(struct bulk_task *task, struct penstock_error *err);
 void bulk_queue(struct bulk_task *task);
 /* Queues the deletion of the task's source, together with other deletions. */
 void bulk_remove_source(struct bulk_task *task);
-/* Under the lock: sends a small batch of deletions when no other item could join the batch. */
+/* Under the lock: queues a small batch of deletions if the pushing thread waits and no item is
+ * running that could join the batch. */
 void bulk_flush_removals(struct bulk *bulk);
 /* Under the lock: returns true if the pushing thread should wake up. While enough items are queued,
  * the pushing thread can sleep, because a wake-up for each item would cost both threads more time

@@ -14,14 +14,14 @@
 #include "transfer/state/memory_share.h"
 #include "transfer/put/internal.h"
 
-/* Limit of pieces on each side; 1 if there is no memory for more. */
+/* Limit of pieces in memory on each side (download and upload); 1 if memory is short. */
 #define STREAM_PARALLEL 2
 #define STREAM_PIECES	((size_t)LIMIT_STREAM_RANGE + LIMIT_S3_PART_DEFAULT)
 
 struct stream {
 	struct bulk_task *task;
 	struct object_put_options options;
-	int in, out; /* the ends of the pipe for writing and for reading */
+	int in, out; /* the write end and the read end of the pipe */
 	uint64_t came; /* bytes written to the pipe */
 	atomic_bool whole; /* all bytes were received and verified */
 	int result; /* result of the upload */
@@ -116,11 +116,9 @@ static int through_memory(
 		     : object_put(item->to, buf_str(&data), data.len, &s->options, &s->info, err);
 }
 
-/*
- * Two addresses may lead to one store. A move would then overwrite the object with itself and
- * delete it, so the move is refused if the target has the size, ETag and time of the source.
- * `source` must come from a HEAD, as the target does.
- */
+/* Refuses a move if the target has the size, ETag and time of the source. Two addresses may lead to
+ * one store, and a move would then overwrite the object with itself and delete it. `source` must
+ * come from a HEAD, as the target does. */
 static int check_itself(
 	const struct bulk_task *task, const struct object_info *source, struct penstock_error *err)
 {

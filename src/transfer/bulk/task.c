@@ -76,7 +76,8 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Called under the lock. If no thread can be started, the existing threads suffice. */
+/* Under the lock: starts a worker if more tasks are queued than workers are idle. If no thread can
+ * be started, the existing threads suffice. */
 static void start_worker(struct bulk *bulk)
 {
 	unsigned most = bulk->options.parallel;

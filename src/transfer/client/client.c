@@ -16,11 +16,11 @@
 #include "s3/uri.h"
 #include "transfer/client/google.h"
 
-/* Bytes of a body whose SHA-256 is signed; a larger body is protected by its checksum. */
+/* Maximum size of a body whose SHA-256 is signed; a larger body is protected by its checksum. */
 #define SIGNED_BODY_MAX (16 * KIB)
-/* Attempts with refused credentials; attempts while new credentials are fetched do not count. */
+/* Limit of attempts with refused credentials, not counting those while new ones are fetched. */
 #define REFUSALS_MAX 5
-/* Sets of new credentials after refused ones; the last set gets only one attempt. */
+/* Limit of new sets of credentials after refused ones; the last set gets only one attempt. */
 #define RENEWALS_MAX 3
 
 void object_info_release(struct object_info *info)
@@ -76,7 +76,7 @@ static bool is_port(const char *authority, size_t len)
 	return str_to_u64(text, 1, 65535, &port);
 }
 
-/* Splits "http://host:80/base/". */
+/* Takes authority, base path and kind of the store from an endpoint, "http://host:80/base/". */
 static int parse_endpoint(struct object_client *client, const char *url, struct penstock_error *err)
 {
 	const char *rest = strstr(url, "://");
@@ -490,8 +490,8 @@ static int sign(struct s3_op *op, struct signing *s, int64_t now, struct penstoc
 	return r;
 }
 
-/* Fills `authorization` with a token or a signature over all headers, or leaves it empty, and adds
- * the headers that belong to it. */
+/* Sets `authorization` to a token, or to a signature over all headers, for which more headers are
+ * added. Without credentials, leaves `authorization` empty. */
 static int authorize(struct s3_op *op, struct signing *s, struct penstock_error *err)
 {
 	bool google = op->at.client->google;
@@ -556,7 +556,7 @@ static const char *hint_of(const struct s3_op *op, enum s3_error e)
 	case S3_E_ACCESS_DENIED:
 		if (credentials_anonymous(op->at.client->settings.credentials))
 			return "the store does not allow requests without credentials";
-		/* The store sends the same error code in both cases. */
+		/* A locked version and a missing permission have the same error code. */
 		return op->at.version && strcmp(op->request.method, "DELETE") == 0
 			       ? "the version is locked, or the credentials lack the permission"
 			       : "the credentials lack the permission";
@@ -710,7 +710,7 @@ int s3_op_check_same(struct s3_op *op, const struct http_reply *reply, const cha
 	return error_set(err, PENSTOCK_E_CHANGED, "the object was replaced meanwhile");
 }
 
-/* Returns true if the reply has a header that only stores send. */
+/* Returns true if the reply has a header that stores send, and login pages normally lack. */
 static bool has_store_header(const struct http_reply *reply)
 {
 	for (size_t i = 0; i < reply->headers.n; i++) {
@@ -721,8 +721,8 @@ static bool has_store_header(const struct http_reply *reply)
 	return http_reply_header(reply, "ETag") != NULL;
 }
 
-/* A web page is not the reply of a store, unless an object was read. Some stores send their XML as
- * text/html, but with headers of their own. */
+/* Returns true if a web page came in place of the store's reply. An object may be a web page, and
+ * some stores send their XML as text/html, but with headers of their own. */
 static bool is_web_page(const struct s3_op *op, const struct http_reply *reply)
 {
 	const char *type = http_reply_header(reply, "Content-Type");
@@ -733,7 +733,7 @@ static bool is_web_page(const struct s3_op *op, const struct http_reply *reply)
 	       reply->content_length != 0 && !has_store_header(reply);
 }
 
-/* Notes that the store is penstock, which accepts trailers: files are then read only once. */
+/* Learns if the store is penstock, which accepts trailers: files are then read only once. */
 static void learn_store(struct object_client *client, const struct http_reply *reply)
 {
 	const char *server = atomic_load(&client->own_kind) || client->google

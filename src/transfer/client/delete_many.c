@@ -173,7 +173,7 @@ static int compare_etag(
 				 object_of(d, d->keys[i]), "it was replaced meanwhile");
 }
 
-/* Repeats the request by a blocking call, with renewed credentials. */
+/* Repeats the request of one key by a blocking call, with renewed credentials. */
 static void once_more(struct deletion *d, struct single *single)
 {
 	_cleanup_(object_info_release) struct object_info info = {0};
@@ -250,7 +250,8 @@ static bool is_guarded(const struct deletion *d, size_t i)
 	return expected(d, i) != NULL;
 }
 
-/* Deletes each wanted key, or checks it with `look`; results are reported and kept in `settled`. */
+/* Deletes each wanted key, or, with `look`, checks the ETag of its object. Failures are reported;
+ * keys that need no more requests are marked in `settled`. */
 static void go_singly(struct deletion *d, wanted_fn wanted, bool look, struct single *singles)
 {
 	struct fan fan;

@@ -31,7 +31,7 @@ static const char *keep(
 	return *no_memory ? "" : owned->items[owned->n - 1];
 }
 
-/* Converts "\"1700000000000001\"" to 1700000000000001. */
+/* Converts an ETag such as "\"1700000000000001\"" to 1700000000000001, others to NO_GENERATION. */
 static const char *generation_of(const char *etag, struct strlist *owned, bool *no_memory)
 {
 	bool quoted = *etag == '"';
@@ -142,7 +142,7 @@ bool google_reply_md5(const struct http_reply *reply, uint8_t md5[static 16])
 	return true;
 }
 
-/* "x-goog-meta-a: b" is added as "x-amz-meta-a: b". */
+/* Adds "x-amz-meta-a: b" for each header "x-goog-meta-a: b". */
 static int add_metadata(struct http_reply *reply)
 {
 	static const char name[] = "x-goog-meta-";

@@ -142,7 +142,7 @@ int object_head(struct object_ref at, struct object_info *info, struct penstock_
 	return object_info_pass(r, &found, info);
 }
 
-/* `if_match` and `bypass` are values of headers, or NULL. */
+/* Sends a DELETE. `if_match` and `bypass` are values of headers, or NULL. */
 static int delete (
 	struct object_ref at, const char *if_match, const char *bypass, struct penstock_error *err)
 {

@@ -180,9 +180,9 @@ bool object_reply_encrypted(const struct http_reply *reply);
  * if there is none, as for objects in parts or encrypted under a key. */
 bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 
-/* Every store returns an object's ETag. A reply without one came from something else (a proxy, a
- * login page), so the call fails with PENSTOCK_E_PROTOCOL. Serves as an `on_headers` whose cookie
- * begins with the op. */
+/* Fails with PENSTOCK_E_PROTOCOL if the reply has no ETag: every store returns an object's ETag, so
+ * the reply came from something else (a proxy, a login page). Serves as an `on_headers` whose
+ * cookie begins with the op. */
 int s3_op_check_etag(void *cookie, const struct http_reply *reply, struct penstock_error *err);
 /* Like s3_op_check_etag(), but also fails with PENSTOCK_E_CHANGED unless the reply has this ETag
  * ("" for any), because stores and caches may ignore If-Match. */

@@ -91,7 +91,7 @@ size_t location_literal_prefix(const struct location *location)
 	return len;
 }
 
-/* Greedy with one backtracking point: quadratic at worst. */
+/* After a mismatch, only the last '*' is tried again, so the time is quadratic at worst. */
 bool wildcard_match(const char *pattern, const char *text)
 {
 	const char *star = NULL, *from = text;

@@ -27,7 +27,8 @@ int object_abort_upload(struct object_ref at, const char *id, struct penstock_er
 	return r == 0 || r == -(int)PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &own);
 }
 
-/* Fetches a page, and sets the two markers to the next page. Returns 1 if there is a next page. */
+/* Passes the uploads of one page to `fn`, and moves the markers `key` and `id` to the next page.
+ * Returns 1 if there is a next page, 0 if not or if `fn` has stopped the listing. */
 static int list_page(struct object_ref at, object_upload_fn fn, void *cookie, struct buf *key,
 	struct buf *id, struct penstock_error *err)
 {

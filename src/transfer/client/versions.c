@@ -38,8 +38,8 @@ static int pass_version(const struct s3_version *v, const struct object_versions
 				  .marker = v->is_marker});
 }
 
-/* Versions and common prefixes arrive as two sorted lists; merges them in byte order. Returns
- * non-zero if `fn` has stopped the listing. */
+/* Passes the versions and common prefixes of a page, two sorted lists, to `fn` in byte order.
+ * Returns non-zero if `fn` has stopped the listing. */
 static int pass(const struct s3_versions *page, const struct object_versions_options *options,
 	version_fn fn, void *cookie)
 {

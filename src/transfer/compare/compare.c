@@ -44,7 +44,7 @@ static int advance(struct side *side, struct penstock_error *err)
 	return 0;
 }
 
-/* The resolution of a time, from its trailing zeros. */
+/* Returns the resolution of a time, estimated from its trailing zeros. */
 static int64_t resolution(int64_t ns)
 {
 	if (ns % NS_PER_S == 0)

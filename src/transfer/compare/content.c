@@ -51,7 +51,7 @@ static int read_block(int fd, const struct entry *entry, char *block, uint64_t a
 
 /* ---- ETags of uploads in parts ---- */
 
-/* Finds part sizes that give this number of parts for the size. */
+/* Sets `out` to part sizes that divide `size` bytes into `parts` parts. Returns their number. */
 static size_t candidates(uint64_t size, uint64_t parts, uint64_t out[static MAX_CANDIDATES])
 {
 	uint64_t ours = 0;
@@ -97,8 +97,8 @@ static int head_checksum(const struct compare_side *side, const struct entry *ob
 	return r;
 }
 
-/* A file that cannot be read counts as different: its transfer then replaces it, or reports the
- * reason, and the other files continue. */
+/* Returns 0, so that a file that cannot be read counts as different: the transfer then replaces the
+ * file, or reports the reason, and the comparison continues. */
 static int unreadable(int r, struct penstock_error *err)
 {
 	if (r == -(int)PENSTOCK_E_CANCELLED || r == -(int)PENSTOCK_E_MEMORY)
@@ -137,8 +137,8 @@ static int file_and_object(const struct compare_rules *rules, const struct compa
 		if (strcmp(etag, object->etag) == 0)
 			return 1;
 	}
-	/* The ETag proves nothing: the object is encrypted under a key, or has parts of unknown
-	 * size. */
+	/* An ETag that differs proves nothing: the object may be encrypted under a key, or have
+	 * parts of another size. */
 	r = head_checksum(objects, object, rules->cancel, &kind, theirs, err);
 	if (r < 0 || kind == CHECKSUM_NONE)
 		return r;
