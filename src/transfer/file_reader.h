@@ -33,8 +33,8 @@ struct http_engine;
 struct object_client;
 struct penstock_error;
 
-/* The threads that read for many files: at most LIMIT_FILE_THREADS, started when they are needed.
- * The engine is borrowed. Free all files first. */
+/* Creates a pool of threads that read for many files: at most LIMIT_FILE_THREADS, started when they
+ * are needed. The engine is borrowed. Free all files before the pool. */
 int file_pool_new(struct file_pool **out, struct http_engine *engine, struct penstock_error *err);
 void file_pool_free(struct file_pool *pool);
 

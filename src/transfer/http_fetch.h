@@ -51,8 +51,8 @@ struct http_fetch_options {
 	 * again after a restart; `missing` bytes are still to be fetched. Returns a negative code
 	 * to refuse with `err`. */
 	int (*on_size)(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err);
-	/* If the size is unknown: called before each `bytes` are written, on another thread.
-	 * Returns a negative code to refuse with `err`. NULL for no limit. */
+	/* If the size is unknown: called on another thread before each write, with the number of
+	 * bytes. Returns a negative code to refuse with `err`. NULL for no limit. */
 	int (*on_more)(void *cookie, uint64_t bytes, struct penstock_error *err);
 	/* Called when the file is complete and verified, just before it is renamed; `sha256` is ""
 	 * if not known. Returns a negative code to refuse with `err`. */

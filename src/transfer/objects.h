@@ -135,7 +135,7 @@ int bucket_versioning(struct object_client *client, const char *bucket, enum buc
 
 struct object_put_options {
 	const char *if_match; /* ETag of the object to replace */
-	bool if_none_match; /* only create */
+	bool if_none_match; /* fails if the object exists */
 	bool ungated; /* does not ask object_client_gate() */
 	const char *content_type; /* NULL for application/octet-stream */
 	const struct strlist *metadata; /* "name=value" */
@@ -206,8 +206,8 @@ void object_remember(struct object_ref at, const char *etag, int fd, uint64_t si
  * Sends the bytes of `fd` (a pipe, a socket, any descriptor) until end of file; their number is
  * unknown. Up to `parallel` parts of 8 MiB are held in memory until they are sent (within
  * LIMIT_STREAM_MEMORY). After the first 8 GB of the stream the parts are larger, so that 10,000
- * suffice for any object, and are held in unlinked files in TMPDIR. `cancel` is also checked every
- * 50 ms while no input arrives. still_valid() is called before the object becomes visible.
+ * parts suffice for any object, and are held in unlinked files in TMPDIR. `cancel` is also checked
+ * every 50 ms while no input arrives. still_valid() is called before the object becomes visible.
  */
 int object_put_stream(struct object_ref at, int fd, const struct object_put_options *options,
 	struct object_info *info, struct penstock_error *err);
@@ -337,7 +337,7 @@ int object_delete_exact(
 
 struct object_copy_options {
 	const char *if_match; /* ETag of the source */
-	bool if_none_match; /* destination: only create */
+	bool if_none_match; /* fails if the destination exists */
 	/* larger objects are copied in parts of this size; if 0, objects beyond LIMIT_S3_PUT_MAX
 	 * are copied in large parts */
 	uint64_t part_size;

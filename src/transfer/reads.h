@@ -66,8 +66,8 @@ struct object_read {
 	struct penstock_error error; /* code PENSTOCK_OK after a success; release it */
 };
 
-/* The client is borrowed and outlives `*out`; `bucket` is copied. Sends no request. One thread at a
- * time may use `*out`. */
+/* Creates a reader of the objects in `bucket`, and sends no request. The client is borrowed and
+ * outlives `*out`; `bucket` is copied. One thread at a time may use `*out`. */
 int reads_new(struct object_reads **out, struct object_client *client, const char *bucket,
 	struct penstock_error *err);
 /* Like reads_new() for http:// and https:// URLs. The engine is borrowed and outlives `*out`. */

@@ -23,7 +23,8 @@ struct file_source {
 	char version[OBJECT_ETAG_SIZE];
 };
 
-/* Parses the URL, and opens a local file. Other kinds need file_source_find() too. */
+/* Parses the URL, and opens a local file. Objects and web resources need file_source_find(),
+ * too. */
 int file_source_new(
 	struct file_source **out, const struct file_options *options, struct penstock_error *err);
 struct file_source *file_source_ref(struct file_source *source);
@@ -32,7 +33,7 @@ void file_source_unref(struct file_source *source);
 /* Requests size and version of an object or a web resource. */
 int file_source_find(struct file_source *source, struct http_engine *engine,
 	const atomic_int *cancel, struct penstock_error *err);
-/* Returns a read of these bytes. */
+/* Returns a read of `length` bytes from `offset` on into `data`. */
 struct object_read file_source_read(
 	const struct file_source *source, uint64_t offset, size_t length, void *data);
 /* Reads from a local file. */

@@ -87,7 +87,7 @@ static void give_reads(struct file_pool *p, const struct file_source *s, struct 
 
 /* ---- jobs ---- */
 
-/* Takes the error of the first read that failed. */
+/* Moves the error of the first read that failed to `err`, and releases the other errors. */
 static int first_error(struct file_job *job, struct penstock_error *err)
 {
 	int r = 0;

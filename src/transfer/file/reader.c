@@ -40,7 +40,7 @@ struct file_reader {
 	size_t n_spare;
 };
 
-/* A piece of a read: bytes of a block, or a request. */
+/* A part of a read: bytes of a block, or a request. */
 struct part {
 	struct block *block; /* NULL for a request */
 	struct file_job job; /* job of a request */
@@ -84,8 +84,8 @@ static int start(struct file_reader *f, struct file_job *job, struct object_read
 	return file_pool_add(f->pool, job, err);
 }
 
-/* Starts a job and waits for its end: at most LIMIT_READS reads, which the connections of one
- * thread do at the same time. Without reads, the job runs file_source_find(). */
+/* Runs a job and waits for its end. The job has at most LIMIT_READS reads, which one thread does at
+ * the same time, or, if `items` is NULL, runs file_source_find(). */
 static int run(
 	struct file_reader *f, struct object_read *items, size_t n, struct penstock_error *err)
 {
@@ -206,7 +206,7 @@ static struct block *block_at(const struct file_reader *f, uint64_t offset)
 	return NULL;
 }
 
-/* Returns false on failure: then nothing is read ahead. */
+/* Under the lock: starts to read a block ahead. Returns false on failure, which is harmless. */
 static bool add_block(struct file_reader *f, uint64_t offset, size_t length)
 {
 	struct block *b = calloc(1, sizeof(*b));
@@ -283,8 +283,8 @@ static int add_part(struct parts *parts, struct block *block, struct object_read
 	return 0;
 }
 
-/* Under the lock: divides a read into parts. Blocks in memory have some parts; each other part is a
- * request. */
+/* Under the lock: divides a read into parts. The bytes of a part are in a block of the read-ahead,
+ * or need a request. */
 static int plan(struct file_reader *f, uint64_t offset, char *data, uint64_t size,
 	struct parts *parts, struct penstock_error *err)
 {

@@ -9,7 +9,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 
-/* Returns a small size, so that little is lost by a kill; a larger size if there would be too many
+/* Chooses a small size, so that a kill loses little, or a larger one if there would be too many
  * blocks. */
 static uint64_t block_size(uint64_t size)
 {
@@ -107,7 +107,7 @@ bool get_blocks_next(
 	return true;
 }
 
-/* A failed write of the journal is ignored: only a later resume loses time. */
+/* Records block `i` in the journal. A failed write is ignored: only a later resume loses time. */
 static void note(struct get_blocks *b, uint64_t i)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_LOG_LINE);

@@ -27,7 +27,7 @@ struct get_blocks {
 	uint64_t size;
 	uint64_t block;
 	uint64_t n;
-	unsigned char *had; /* one bit per block present at the start; may be NULL */
+	unsigned char *had; /* a bit per block, set if present at the start; may be NULL */
 	uint8_t (*digests)[8]; /* checksum of each block */
 	struct record_file *journal; /* borrowed; may be NULL */
 	uint64_t kept; /* bytes of the blocks in the journal */
@@ -35,11 +35,11 @@ struct get_blocks {
 
 /* Progress of a range. */
 struct get_run {
-	uint64_t at; /* bytes of the current block */
+	uint64_t at; /* bytes of the current block so far */
 	struct checksum sum;
 };
 
-/* `kind` is a CRC, or CHECKSUM_NONE. */
+/* Divides a file of `size` bytes into blocks. `kind` is a CRC, or CHECKSUM_NONE. */
 int get_blocks_init(
 	struct get_blocks *b, uint64_t size, enum checksum_kind kind, struct penstock_error *err);
 void get_blocks_release(struct get_blocks *b);

@@ -119,7 +119,7 @@ static int check_parts(struct download *d, struct penstock_error *err)
 		     : 0;
 }
 
-/* Gives the part file its final name. */
+/* Syncs the part file unless `relaxed` is set, and renames the file to `path`. */
 static int publish(struct download *d, const char *path, struct penstock_error *err)
 {
 	_cleanup_free_ char *copy = strdup(path);

@@ -50,7 +50,8 @@ int64_t get_part_begin(struct get_part *part, const char *etag, struct get_block
 int get_part_restart(struct get_part *part, struct penstock_error *err);
 /* Called after the part file got its final name; removes the journal. */
 void get_part_finish(struct get_part *part);
-/* Called after a failure; with `keep` the next call can resume. */
+/* Called after a failure. Removes the part file and the journal, unless `keep` is set and there is
+ * a journal, from which the next call can resume. */
 void get_part_abandon(struct get_part *part, bool keep);
 void get_part_release(struct get_part *part);
 

@@ -113,7 +113,7 @@ int parts_etag_of_file(int fd, uint64_t size, uint64_t part, uint64_t count,
 	return r < 0 ? r : multipart_etag((const uint8_t(*)[16])digests, count, out, err);
 }
 
-/* Returns HTTP_LENGTH_UNKNOWN if the store does not answer. */
+/* Returns the size of part `number`, or HTTP_LENGTH_UNKNOWN if the store does not report it. */
 static uint64_t size_of_part(struct object_ref at, uint64_t number, const atomic_int *cancel)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};

@@ -32,7 +32,7 @@ struct range_slot {
 	struct get_line line;
 };
 
-/* Returns 0 or an errno. */
+/* Writes a piece to the file, and adds it to the checksums. Returns 0 or an errno. */
 static int write_piece(void *cookie, uint64_t at, const void *data, size_t len)
 {
 	struct range_slot *slot = cookie;
@@ -67,8 +67,9 @@ static int range_write_out(struct range_slot *slot, struct penstock_error *err)
 	return write_failed(get_writer_push(writer, &slot->line, place, data, len), err);
 }
 
-/* libcurl delivers bodies in pieces of 16 KiB at any offset, and a memory page that is written in
- * two steps costs twice as much; so pieces are gathered here. */
+/* Gathers received pieces, and writes LIMIT_GET_GATHER bytes at a time: libcurl delivers bodies in
+ * pieces of 16 KiB at any offset, and a memory page that is written in two steps costs twice as
+ * much. */
 static int range_gather(
 	struct range_slot *slot, const char *data, size_t len, struct penstock_error *err)
 {
@@ -177,7 +178,7 @@ static int range_headers(void *cookie, const struct http_reply *reply, struct pe
 	return s3_op_check_same(&slot->op, reply, slot->download->etag, err);
 }
 
-/* The headers of a whole GET: the size and the checksum are known from here on. */
+/* Checks the headers of a whole GET, and takes the object's checksum from them. */
 static int whole_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct range_slot *slot = cookie;
@@ -237,7 +238,7 @@ int download_whole(struct download *d, bool ranged, struct penstock_error *err)
 
 /* ---- in parallel ranges ---- */
 
-#define DAMAGED_ATTEMPTS 3 /* requests of a range whose bytes arrive damaged each time */
+#define DAMAGED_ATTEMPTS 3 /* limit of requests for a range with damaged bytes */
 
 /* Returns the next part, from index *i on, that lies in the given bytes of the file and differs
  * from the store's checksum. */

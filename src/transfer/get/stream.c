@@ -115,7 +115,8 @@ static int slot_start(
 	return r < 0 ? r : fan_submit(&s->fan, &slot->op.request, &slot->op.reply, NULL, err);
 }
 
-/* Waits for the range. Returns false if something failed. */
+/* Waits until the range of the slot has arrived. Returns false if a request failed or the caller
+ * cancelled. */
 static bool slot_wait(struct stream *s, struct stream_slot *slot)
 {
 	for (unsigned limit = s->n_slots;; limit--) {
@@ -131,7 +132,7 @@ static bool slot_wait(struct stream *s, struct stream_slot *slot)
 	}
 }
 
-/* Adds a warning to the message of PENSTOCK_E_CORRUPT: bytes were already passed on. */
+/* Adds a warning to the message of PENSTOCK_E_CORRUPT, because bytes were already passed on. */
 static int warn_writer(struct penstock_error *err)
 {
 	error_suffix(err, "; do not use the bytes that were written");

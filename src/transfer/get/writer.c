@@ -43,7 +43,7 @@ struct get_writer {
 	bool ending;
 };
 
-/* Called under the lock, which is dropped while writing. */
+/* Under the lock, which is dropped while writing: writes the first piece of the queue. */
 static void write_first(struct get_writer *w)
 {
 	struct piece piece = w->pieces[w->first];
@@ -70,7 +70,7 @@ static void write_first(struct get_writer *w)
 	}
 }
 
-/* Called under the lock. */
+/* Under the lock: returns true if the writer should write now. */
 static bool is_to_begin(const struct get_writer *w)
 {
 	return w->ending || w->n >= BEGIN_WITH || (w->n && w->draining);

@@ -16,7 +16,7 @@ struct listing {
 	 * found.
 	 */
 	struct buf kept_token;
-	struct buf kept_first; /* the first key or prefix */
+	struct buf kept_first; /* first key or prefix of the kept page */
 	uint64_t pages;
 	uint64_t keep_at; /* the page to keep next */
 	unsigned empty; /* consecutive pages without entries */

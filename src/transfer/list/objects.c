@@ -32,7 +32,7 @@ struct object_source {
 	struct buf before; /* the key that the sorter returned last */
 	/* Keys that were returned before a fallback are not returned again. */
 	struct buf last;
-	uint64_t given; /* keys, filtered or not */
+	uint64_t given; /* number of keys listed so far, even if filtered out */
 	bool again; /* skipping keys up to `last` */
 	uint64_t passed; /* number of skipped keys */
 	struct penstock_error error; /* error of on_listed() */

@@ -19,10 +19,10 @@ struct list_item {
 };
 
 struct list_page {
-	struct list_page *next; /* for the caller */
+	struct list_page *next; /* next page in a list of the caller */
 	size_t bytes; /* bytes of memory of the page */
 	size_t n;
-	size_t at; /* for the caller */
+	size_t at; /* first item that the caller has not used; 0 at first */
 	char *text;
 	char *token; /* token of the next page; NULL if this is the last page */
 	bool sorted; /* the keys are in rising order */

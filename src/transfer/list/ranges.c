@@ -27,12 +27,13 @@
 #define CHAIN_AHEAD  4 /* pages read ahead if there is one range */
 #define PAGE_KEYS    1000
 #define MODEL_SAMPLE 16 /* the model learns one key in this many */
-/* A page in flight also holds its document and the parser's results. */
+/* Memory of a page in flight, in units of `page_cost`: the page, its document, the parser's
+ * results. */
 #define UNDER_WAY_COST 6
 
 struct range {
 	struct range *next; /* in key order */
-	char *after; /* starts after this key; NULL for the first */
+	char *after; /* starts after this key; NULL for the start of the listing */
 	struct list_page *head, **tail;
 	unsigned waiting; /* pages in the queue of `head` */
 	char *token; /* token of the next page; NULL at the start */
@@ -40,7 +41,7 @@ struct range {
 	bool begun;
 	bool busy;
 	bool finished;
-	uint64_t kept; /* keys */
+	uint64_t kept; /* keys of the accepted pages */
 	unsigned empty; /* consecutive pages without a new key */
 	char *last; /* last key so far */
 	/* Input for the model: the first and last key of a page of this range, or of the range it
@@ -67,7 +68,7 @@ struct list_ranges {
 	size_t held; /* bytes of queued pages */
 	size_t page_cost; /* bytes of the largest page so far */
 	uint64_t reach; /* pages from one split to the next */
-	uint64_t used; /* keys */
+	uint64_t used; /* keys of the accepted pages of all ranges */
 	unsigned page_keys; /* keys of the longest page so far */
 	int verdict; /* LIST_RANGES_NO_START, LIST_RANGES_DISORDER, or an error */
 	struct penstock_error error;
@@ -156,7 +157,8 @@ static char *cut_of(const struct list_ranges *l, const struct range *range)
  * none, or if out of memory; both are harmless. */
 static struct range *cut_ranges(struct list_ranges *l)
 {
-	/* Wrong splits list keys twice: an eighth of the keys may be duplicates. */
+	/* Wrong splits list keys twice: stop splitting if too many keys (an eighth, plus four
+	 * pages) are duplicates. */
 	if (l->counters.dropped > l->used / 8 + (uint64_t)4 * l->page_keys)
 		return NULL;
 	for (struct range *range = l->ranges; range; range = range->next) {
@@ -197,7 +199,7 @@ static void range_finish(struct list_ranges *l, struct range *range)
 
 /* ---- pages ---- */
 
-/* Drops known keys from the front, and keys of the next range from the end. */
+/* Drops a known key from the front of the page, and keys of the next range from its end. */
 static void trim(struct list_ranges *l, struct range *range, struct list_page *page)
 {
 	const char *before = range->last ? range->last : range->after;
@@ -257,7 +259,8 @@ static bool follows(struct list_ranges *l, const struct range *range, const stru
 	return true;
 }
 
-/* Takes ownership of the page. */
+/* Adds a page to the queue of its range, and updates the range, the model and the verdict. Takes
+ * ownership of the page. */
 static void accept(struct list_ranges *l, struct range *range, struct list_page *page)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -321,7 +324,8 @@ static bool has_room(const struct list_ranges *l, const struct range *range)
 	return l->held + (l->under_way + 1) * l->page_cost * UNDER_WAY_COST <= LIMIT_LIST_AHEAD;
 }
 
-/* Returns a range whose next page should be fetched now; NULL if there is none. */
+/* Returns a range, perhaps a new one, whose next page should be fetched now; NULL if there is
+ * none. */
 static struct range *choose(struct list_ranges *l)
 {
 	if (l->stop)
@@ -457,7 +461,7 @@ void list_ranges_free(struct list_ranges *l)
 	free(l);
 }
 
-/* Checks the other cancel flags, because requests only obey `stop`. */
+/* Checks the cancel flag of the caller or the client, because requests only obey `stop`. */
 static bool cancelled(const struct list_ranges *l)
 {
 	const atomic_int *cancel = l->cancel ? l->cancel

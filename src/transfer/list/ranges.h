@@ -17,7 +17,8 @@
 
 struct list_ranges;
 
-/* The texts of `query` and its client are borrowed. If `parallel` is 1, one range is read ahead. */
+/* Creates a listing. The texts of `query` and its client are borrowed. If `parallel` is 1, one
+ * range is read ahead. */
 int list_ranges_new(struct list_ranges **out, const struct list_query *query, unsigned parallel,
 	struct penstock_error *err);
 /* Cancels requests in flight and waits for them. */

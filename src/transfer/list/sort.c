@@ -48,7 +48,7 @@ struct list_sorter {
 	size_t text_len, text_cap;
 	struct item *items;
 	size_t n_items, items_cap;
-	size_t next_item; /* once sealed */
+	size_t next_item; /* once sealed: the item to return next */
 
 	int fd; /* file of the runs */
 	uint64_t file_size;

@@ -55,7 +55,8 @@ static bool any(const uint64_t set[4], unsigned first, unsigned last)
 	return false;
 }
 
-/* If a digit was seen, any digit may occur; if a letter was seen, any letter of the same case. */
+/* Sets `a` to the bytes that may occur if those in `seen` occurred: with a digit, any digit; with a
+ * letter, any letter of the same case. */
 static void alphabet_of(struct alphabet *a, const uint64_t seen[4])
 {
 	bool digits = any(seen, '0', '9');

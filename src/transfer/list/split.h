@@ -13,7 +13,7 @@
 #define LIST_MODEL_KEY 1024 /* bytes of a key that are used */
 
 struct list_model {
-	/* a bit for each byte; the bit of NUL if keys end there */
+	/* for each position, a bit per byte value of the keys; the bit of NUL if keys end there */
 	uint64_t seen[LIST_MODEL_KEY][4];
 	size_t len; /* length of the longest key */
 };

@@ -67,7 +67,7 @@ static int problem_errno(struct walk *w, int errnum, const char *what, struct pe
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
 
 	error_errno(&own, errnum, "cannot %s '%s/%s'", what, w->root, buf_str(&w->path));
-	/* Such an error is not caused by the file, so the file must not be left out. */
+	/* These errors are not caused by the file, so the file must not be left out. */
 	if (errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM)
 		return error_move(err, &own);
 	return problem(w, &own, err);
@@ -83,8 +83,8 @@ static int problem_say(
 }
 
 /* Returns true if the entry, or a directory above it, was deleted. ESTALE does not count: a
- * restarted file server returns that for existing files, and a sync would delete them at the
- * target. */
+ * restarted file server returns ESTALE for existing files, and a sync would delete these files at
+ * the target. */
 static bool vanished(int errnum)
 {
 	return errnum == ENOENT;
@@ -264,7 +264,7 @@ static int make_room(struct walk *w, struct penstock_error *err)
 	return r;
 }
 
-/* Takes ownership of the descriptor. */
+/* Reads the names of a directory as the deepest level. Takes ownership of `fd`, even on failure. */
 static int level_push(struct walk *w, int fd, const struct stat *st, struct penstock_error *err)
 {
 	struct level level = {
@@ -368,7 +368,8 @@ static int look_at(struct walk *w, const char *name, unsigned char type, struct 
 	return 1;
 }
 
-/* Returns 1 if the directory itself should be returned. */
+/* Descends into a directory. Returns 1 with `entry` filled if directories are listed, 0 if not or
+ * if the directory vanished or a problem was reported, or a negative error. */
 static int enter(struct walk *w, const struct list_record *record, struct entry *entry,
 	struct penstock_error *err)
 {

@@ -76,8 +76,8 @@ static int put_options_of(const struct copy_source *source,
 	return put_properties(source->head.at.client, reply, properties, err);
 }
 
-/* A copy in one request keeps all properties of the source, unless a header asks the store to
- * replace them. */
+/* Adds headers for the properties that `put` changes. A copy in one request keeps all properties of
+ * the source, unless a header asks the store to replace them. */
 static void add_other_properties(struct s3_op *op, const struct copy_source *source,
 	const struct object_copy_options *options)
 {
@@ -168,8 +168,9 @@ static int copy_in_parts(const struct copy_source *source, struct object_ref to,
 			       source->info.etag, info, err);
 }
 
-/* Ceph ignores the condition on a copy's source. On an unknown store, the source is checked again:
- * if it still has the expected ETag, the right object was copied. */
+/* Fails if the source was replaced during the copy. Ceph ignores the condition on a copy's source.
+ * On an unknown store, the source is checked again: if it still has the expected ETag, the right
+ * object was copied. */
 static int check_source(struct object_ref at, const char *expected, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info now = {0};
@@ -300,8 +301,9 @@ static int refused(int r, struct penstock_error *err)
 	return r < 0 ? r : 0;
 }
 
-/* Completes a multipart upload over an existing object under If-None-Match, which must fail.
- * Returns 1 if the Complete fails. */
+/* Completes a multipart upload over an existing object under If-None-Match, which the store must
+ * refuse. Returns 1 if the store refuses because of the condition, 0 if not, or a retryable
+ * error. */
 static int probe_complete(struct object_ref at, struct penstock_error *err)
 {
 	static const char text[] = "complete";

@@ -17,7 +17,7 @@
  * is bounded. */
 #define BLOCK	  (256 * KIB)
 #define BLOCKS	  (DELTA_BLOCKS_MAX / 2)
-#define COPY_PART (128 * MIB) /* bytes that the store copies in one request */
+#define COPY_PART (128 * MIB) /* target size of a part that the store copies */
 #define PART_COST (64 * KIB) /* minimum of bytes that one more request must save */
 #define LINE_TAGS 64
 
@@ -62,8 +62,8 @@ void delta_sums_release(struct delta_sums *sums)
 
 /* ---- the file ---- */
 
-/* Reads a block in pieces. All blocks have the same nonce, because their tags never leave the
- * machine and nothing is encrypted. */
+/* Computes the tag and the checksum of block `i`. All blocks have the same nonce, because their
+ * tags never leave the machine and nothing is encrypted. */
 static int scan_block(struct delta_sums *sums, EVP_CIPHER_CTX *ctx, int fd, uint64_t i, char *room,
 	struct penstock_error *err)
 {
@@ -222,8 +222,8 @@ static bool same(const struct delta_sums *now, const struct delta_sums *earlier,
 	       memcmp(now->tags[i], earlier->tags[i], DELTA_TAG) == 0;
 }
 
-/* The cheapest way to produce the first blocks: the start of its last part, and whether that part
- * is a copy. */
+/* The cheapest way to produce the first `i` blocks (steps[i]): its cost, the first block of its
+ * last part, and whether the store copies that part. */
 struct step {
 	uint64_t cost;
 	uint32_t from;
@@ -238,16 +238,16 @@ struct search {
 
 #define NEVER UINT64_MAX
 
-/* One pass: for each end of a part, the best start of a copy lies in the equal blocks before it,
- * and the best start of a sent part is the one with the least cost minus its offset. */
+/* Finds all steps in one pass: for each end of a part, the best start of a copy lies in the equal
+ * blocks before the end, and the best start of a sent part has the least cost minus its offset. */
 static void search_run(
 	struct search *s, const struct delta_sums *now, const struct delta_sums *earlier)
 {
 	uint64_t run = 0; /* first of the equal blocks before `end` */
 	uint64_t open = 0; /* starts before this one were considered */
 	uint32_t sent_from = 0, copy_from = 0;
-	bool sent = false, copied = false; /* such a start exists */
-	uint64_t sent_cost = 0, copy_cost = 0; /* cost of the blocks before that start */
+	bool sent = false, copied = false; /* `sent_from`, `copy_from` are valid */
+	uint64_t sent_cost = 0, copy_cost = 0; /* cost of the blocks before `…_from` */
 
 	s->steps[0] = (struct step){0};
 	for (uint64_t end = 1; end <= s->n; end++) {

@@ -26,7 +26,7 @@ struct penstock_error;
 
 #define DELTA_KEY	 16
 #define DELTA_TAG	 16
-#define DELTA_BLOCKS_MAX 32768 /* for a file that has grown; a new file has half as many */
+#define DELTA_BLOCKS_MAX 32768 /* limit if a file has grown; half of it for a new file */
 
 struct delta_sums {
 	uint64_t size;

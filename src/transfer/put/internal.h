@@ -5,7 +5,8 @@
 #include "s3/sign/chunked.h"
 #include "transfer/client/internal.h"
 
-/* `length` bytes of memory, or of a file from `offset`. Read on the engine's thread while sent. */
+/* `length` bytes of memory, or of a file from `offset`. The engine's thread reads the bytes as it
+ * sends them. */
 struct put_body {
 	const char *data; /* NULL if the bytes are in the file `fd` */
 	int fd;
@@ -48,8 +49,8 @@ enum put_sum put_compare_sum(
 	const struct object_client *client, const char *checksum, const uint8_t *digest);
 /* Returns true if the ETag is the MD5 of the body, which is read for this. */
 bool put_body_has_md5(const struct put_body *body, const char *etag);
-/* Called after a success: verifies that the store has the sent bytes, else fails with
- * PENSTOCK_E_CORRUPT. */
+/* Called after a success: fails with PENSTOCK_E_CORRUPT if the checksum in the reply, else the MD5
+ * in its ETag, shows that the store has other bytes than the body. */
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err);
 
 /* An operation with a body, whose hooks also call `still_valid`. */
@@ -91,7 +92,8 @@ int put_in_parts(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct object_info *info,
 	struct penstock_error *err);
 
-/* object_put_file() without a difference: in one PUT or in parts. `options` is not NULL. */
+/* Does the work of object_put_file() without `delta_dir`: one PUT, or parts. `options` is not
+ * NULL. */
 int put_file(struct object_ref at, int fd, uint64_t size, const struct object_put_options *options,
 	struct object_info *info, struct penstock_error *err);
 

@@ -17,7 +17,8 @@
 #include "s3/multipart.h"
 #include "s3/range.h"
 
-/* Limits for the parts of a resumable upload: their time in flight, and their least number. */
+/* A resumable upload has as many parts in flight as take about IN_FLIGHT_MS, but at least
+ * IN_FLIGHT_MIN. */
 enum { IN_FLIGHT_MS = 4000, IN_FLIGHT_MIN = 4 };
 
 int upload_start(struct upload *u, struct penstock_error *err)
@@ -189,7 +190,8 @@ int upload_settle(struct upload *u, struct penstock_error *err)
 	return fan_finish(&u->fan, err);
 }
 
-/* Returns true if the file still has the bytes of a part that an earlier call has sent. */
+/* Returns true if the file still has the bytes of a part that an earlier call has sent, and reports
+ * these bytes as resumed. */
 static bool has_same_bytes(struct upload *u, unsigned number)
 {
 	struct part_result *result = &u->results[number - 1];
@@ -344,8 +346,8 @@ static bool upload_is_there(struct upload *u, struct object_info *info)
 	return complete_was_done(u, info);
 }
 
-/* Ceph before 17 confirms the Complete without an ETag. Then a HEAD checks that the object is the
- * sent one, and gets its ETag. */
+/* Gets the ETag of the object by a HEAD, and checks that the object is the sent one: Ceph before 17
+ * confirms the Complete without an ETag. */
 static int etag_of_object(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	char expected[MULTIPART_ETAG_SIZE];
@@ -415,11 +417,9 @@ static int complete_perform(struct upload *u, struct put_request *put, struct ob
 	return r;
 }
 
-/*
- * A part was sent twice because a reply was lost, and the store kept the first one. If the store's
- * ETags are not made of the bytes, the kept part has another ETag; its checksum shows that the
- * bytes are the same.
- */
+/* Takes the ETag of a part in the store's list. A part may have been sent twice because a reply was
+ * lost, and the store kept the first one. If the store's ETags are not made of the bytes, the kept
+ * part has another ETag; its checksum shows that the bytes are the same. */
 static void take_etag(struct upload *u, const struct s3_part *part)
 {
 	struct part_result *result = part->number >= 1 && part->number <= u->parts

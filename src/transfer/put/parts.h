@@ -73,7 +73,8 @@ int put_parts_of(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct put_delta *delta, struct object_info *info,
 	struct penstock_error *err);
 
-/* Like put_in_parts(), with all parts copied from `from`, as long as it has this ETag. */
+/* Like put_in_parts(), with all parts copied from `from`. Fails if `from` no longer has this
+ * ETag. */
 int put_parts_copied(struct object_ref at, uint64_t size, const struct object_put_options *options,
 	struct object_ref from, const char *etag, struct object_info *info,
 	struct penstock_error *err);

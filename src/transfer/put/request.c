@@ -19,7 +19,7 @@
 
 /* ---- the body ---- */
 
-/* Reads data straight into curl's buffer. */
+/* Reads the next data of the body into curl's buffer. */
 static ssize_t body_data(struct put_body *body, void *out, size_t size, struct penstock_error *err)
 {
 	uint64_t left = body->length - body->sent;
@@ -327,7 +327,8 @@ static int put_prepare(
 	return put->sign(&put->op, request, attempt, err);
 }
 
-/* If the reply to a PUT has no ETag, the reply does not come from the store, and proves nothing. */
+/* Refuses the reply to a PUT if it has no ETag: the reply does not come from the store, and proves
+ * nothing. */
 static int put_answered(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct put_request *put = cookie;
@@ -378,7 +379,7 @@ void put_headers(struct s3_op *op, const struct object_put_options *options)
 	put_pairs(op, "", options->properties);
 }
 
-/* Google invents caching headers for an object that has none. */
+/* Returns true for a caching header that Google invents for an object without one. */
 static bool is_made_up(const struct object_client *client, const char *name, const char *value)
 {
 	return client->google &&
@@ -426,15 +427,16 @@ void put_conditions(struct s3_op *op, const struct object_put_options *options)
 	s3_op_header(op, "if-none-match", options->if_none_match ? "*" : NULL);
 }
 
-/* Google accepts a condition on a PUT of any size, but not on the Complete of a multipart
- * upload. */
+/* Returns true for a conditional upload to Google, which accepts a condition on a PUT of any size,
+ * but not on the Complete of a multipart upload. */
 bool put_needs_one_request(
 	const struct object_client *client, const struct object_put_options *options)
 {
 	return client->google && (options->if_match || options->if_none_match);
 }
 
-/* Replaces the error "no such key", which stores return if there is no object for If-Match. */
+/* Makes the error "no such key" a PENSTOCK_E_PRECONDITION: stores return it if there is no object
+ * for If-Match. */
 void put_nothing_to_match(const struct s3_op *op, const struct object_put_options *options,
 	struct penstock_error *err)
 {

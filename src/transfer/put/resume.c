@@ -92,7 +92,7 @@ static bool read_file_line(char *f[], struct recorded *t)
 }
 
 /* Reads the lines before the parts; the journal has each line twice. Returns false if no line has
- * the target. */
+ * the target, or if out of memory. */
 static bool read_recorded(struct record_file *file, struct recorded *t)
 {
 	bool file_known = false;
@@ -230,8 +230,8 @@ static bool is_stale(const struct recorded *t, const struct stat *journal)
 		       (int64_t)LIMIT_UPLOAD_JOURNAL_DAYS * 24 * 3600;
 }
 
-/* Returns false if the store does not answer, so that the other journals are left for a later
- * call. */
+/* Aborts the upload of a stale journal, and removes the journal. Returns false if the store does
+ * not answer, so that the other journals are left for a later call. */
 static bool sweep_one(struct object_client *client, const char *path)
 {
 	_cleanup_(record_file_close) struct record_file file = RECORD_FILE_INIT;
@@ -280,7 +280,7 @@ static void give_up(struct put_resume *r)
 	r->on = false;
 }
 
-/* Takes over the recorded upload, or aborts it. */
+/* Takes over the recorded upload, or aborts it and starts the journal again. */
 static void adopt(
 	struct put_resume *r, struct upload *u, struct recorded *t, const struct recorded *now)
 {

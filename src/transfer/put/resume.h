@@ -10,9 +10,10 @@
  *	put_resume_end(&r, keep);
  *
  * An upload is resumed if the file is the same (path, inode, size, times), the object would be the
- * same (metadata, storage class, kind of checksum), and the store still has the upload. A part is
- * skipped if the store's list and the journal agree about the part, and the file's bytes still have
- * its checksum. All other parts are sent, and an upload that cannot be resumed is aborted.
+ * same (type, metadata, storage class, kind of checksum), and the store still has the upload. A
+ * part is skipped if the store's list and the journal agree about the part, and the file's bytes
+ * still have its checksum. All other parts are sent, and an upload that cannot be resumed is
+ * aborted.
  */
 #ifndef TRANSFER_PUT_RESUME_H
 #define TRANSFER_PUT_RESUME_H

@@ -126,8 +126,8 @@ static int send_parts(struct delta_upload *d, struct object_info *info, struct p
 	return 0;
 }
 
-/* Called once the object exists: the record is kept only if the file has not changed since it was
- * read. */
+/* Called once the object exists. Writes the record, or removes it if the file has changed since it
+ * was read. */
 static void keep_record(
 	struct delta_upload *d, const struct stat *before, const struct object_info *info)
 {

@@ -19,7 +19,7 @@ struct put_delta {
 	bool failed; /* sending the whole file may still succeed */
 };
 
-/* object_put_file() of a large file with `delta_dir`. */
+/* Does the work of object_put_file() for a large file with `delta_dir`. */
 int put_with_delta(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct object_info *info,
 	struct penstock_error *err);

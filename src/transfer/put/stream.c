@@ -75,7 +75,7 @@ static int fill_spool(struct upload *u, struct part_slot *slot, uint64_t want, u
 	return 0;
 }
 
-/* Reads the next part of a stream into its slot. `length` is 0 at the end. */
+/* Reads the next part of a stream into its slot. Sets `*length` to its size; 0 at the end. */
 static int part_fill(struct upload *u, struct part_slot *slot, unsigned number, uint64_t *length,
 	struct penstock_error *err)
 {
@@ -167,8 +167,8 @@ static int stream_run(struct upload *u, struct object_info *info, struct penstoc
 	return error_move(err, &own);
 }
 
-/* Google supports no condition on a multipart upload. So the stream is sent to a temporary name,
- * and a conditional copy within the store gives the object its final name. */
+/* Sends the stream to a temporary name; a conditional copy within the store then gives the object
+ * its final name. Google supports no condition on a multipart upload. */
 static int stream_aside(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	struct object_put_options plain = *u->options;

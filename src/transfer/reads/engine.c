@@ -85,7 +85,8 @@ static void note_lost(const struct slot *slot)
 		atomic_store(slot->lost, true);
 }
 
-/* A read that fails does not end the others, unless the store did not answer its retries. */
+/* Takes the result of a read. A failure does not end the other reads, unless the store did not
+ * answer the retries. */
 static void on_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {

@@ -10,8 +10,8 @@
 
 static atomic_size_t taken;
 
-/* First come, first served; otherwise a stream that needs much would wait for all streams that need
- * little. */
+/* A stream that waits for its turn. Turns are given in the order of the calls; otherwise a stream
+ * that needs much would wait for all streams that need little. */
 struct turn_waiter {
 	struct turn_waiter *next;
 };

@@ -48,7 +48,8 @@ int part_file_name(const char *path, const char *middle, char **out, struct pens
 
 /* ---- names that identify their owner ---- */
 
-/* ".", a number, and a digest of that number and the base; eight hexadecimal digits each. */
+/* Length of a mark: ".", a number, and a digest of that number and the base of the name, eight
+ * hexadecimal digits each. */
 #define MARK_LEN 17
 
 static uint32_t mark_check(const char *base, size_t len, uint32_t number)
@@ -177,7 +178,8 @@ bool part_file_is_private(int fd)
 	       st.st_uid == geteuid();
 }
 
-/* Returns -1 if another process uses the file, or the file is not private. */
+/* Opens, locks and empties an existing file. Returns -1 if another process uses the file, or the
+ * file is not private. */
 static int take_over(const char *name)
 {
 	_cleanup_close_ int fd = open(

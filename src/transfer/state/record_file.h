@@ -62,7 +62,7 @@ bool record_decode(char *field);
 #define RECORD_LINE_TEXT 9
 size_t record_line_begin(struct buf *out);
 void record_line_end(struct buf *out, size_t begin);
-/* `line` has no newline. */
+/* Returns true if the checksum of `line`, which has no newline, is right. */
 bool record_line_is_whole(const char *line, size_t len);
 /* Splits at single spaces. Returns 0 if there are more than `max` fields. */
 unsigned record_line_split(char *text, char *fields[], unsigned max);

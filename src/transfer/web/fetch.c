@@ -108,7 +108,8 @@ static void fetch_release(struct fetch *f)
 	free(f->journal_path);
 }
 
-/* Forgets the properties of the resource. Called only before bytes were passed on. */
+/* Forgets the properties and the journal of the resource. Called only before bytes are passed
+ * on. */
 static void fetch_reset(struct fetch *f)
 {
 	unlink(f->journal_path);
@@ -266,7 +267,7 @@ static int fetch_run(struct fetch *f, const char *local, struct penstock_error *
 	return r < 0 ? r : publish(f, err);
 }
 
-/* Prefixes a message with the input's name. */
+/* Adds the URL, without its secrets, in front of the message if the message lacks the URL. */
 static int name_input(const char *url, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);

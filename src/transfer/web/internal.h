@@ -60,12 +60,13 @@ struct fetch {
 	struct fan fan; /* the requests of ranges or of the stream */
 
 	/* For one stream. */
-	_Atomic uint64_t stream_at; /* bytes in the file */
+	_Atomic uint64_t stream_at; /* offset of the next byte of the stream */
 	uint64_t stream_high; /* bytes present before the stream was restarted */
 };
 
 /* ---- journal.c ---- */
-/* Returns true if the part file has bytes that an earlier call fetched from the same resource. */
+/* Loads the journal. Returns true if the part file has bytes that an earlier call fetched from the
+ * same resource. */
 bool fetch_journal_load(struct fetch *f);
 int fetch_journal_save(struct fetch *f, struct penstock_error *err);
 static inline bool fetch_done(const struct fetch *f, uint64_t chunk)

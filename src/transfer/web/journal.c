@@ -1,4 +1,4 @@
-/* The record next to a part file, and its bitmap of chunks. */
+/* The journal next to a part file, and its bitmap of chunks. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -92,7 +92,7 @@ bool fetch_journal_load(struct fetch *f)
 	char digest[65];
 	struct stat st;
 
-	/* A record written by another user could claim bytes that were not fetched. */
+	/* A journal written by another user could claim bytes that were not fetched. */
 	if (lstat(f->journal_path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
 		fs_read(f->journal_path, &text, NULL) < 0)
 		return false;

@@ -54,7 +54,7 @@ static bool strong(const char *etag)
 	return etag && *etag == '"';
 }
 
-/* The validator for If-Range: a strong ETag, else a date. */
+/* Returns the validator for If-Range: a strong ETag, else a date; NULL if there is neither. */
 static const char *validator(const struct fetch *f)
 {
 	return strong(f->etag) ? f->etag : f->last_modified;
@@ -134,7 +134,7 @@ static int probe_headers(void *cookie, const struct http_reply *reply, struct pe
 	return 0;
 }
 
-/* Statuses that some servers return for an unsupported Range header. */
+/* Returns true for a status that some servers send because they do not support Range. */
 static bool dislikes_ranges(const struct penstock_error *err)
 {
 	return err->http_status == 416 || err->http_status == 400 || err->http_status == 405 ||
