@@ -213,7 +213,7 @@ int object_copy(struct object_ref from, struct object_ref to,
 	if (r == 0 && o->if_match) {
 		r = check_source(from, o->if_match, err);
 		if (r < 0 && o->if_none_match)
-			object_delete(to, NULL, NULL);
+			object_delete(to, made.etag, NULL);
 	}
 	return object_info_pass(r, &made, info);
 }
