@@ -71,8 +71,8 @@ struct penstock_checkpoint_options {
 	const struct penstock_metric *metrics; /* used only for rank 0 */
 	size_t n_metrics;
 	double timeout_s; /* seconds that a commit waits for other ranks; 0 means 600 */
-	/* Polled while a commit waits; once non-zero the call ends with PENSTOCK_E_CANCELLED. May
-	 * be NULL. */
+	/* Polled while a commit waits; a non-zero value ends the call with PENSTOCK_E_CANCELLED.
+	 * May be NULL. */
 	const volatile int *cancel;
 };
 /* clang-format off */
@@ -83,7 +83,7 @@ struct penstock_checkpoint_options {
 /*
  * Begins the checkpoint of `step` (at most INT64_MAX) in `dir`, which is created if missing. Rank 0
  * removes the checkpoints without a commit that earlier attempts left in `dir`; a single rank also
- * removes an uncommitted checkpoint of this step and attempt. `options` may be NULL.
+ * removes an uncommitted checkpoint of this step and attempt. `options` may be NULL. Fails with
  * PENSTOCK_E_EXISTS if this step of this attempt is already committed.
  */
 PENSTOCK_API int penstock_checkpoint_begin(struct penstock_checkpoint **out, const char *dir,
@@ -104,13 +104,13 @@ PENSTOCK_API int penstock_checkpoint_write(struct penstock_checkpoint *checkpoin
 
 /* Adds a file that the program has written and closed below penstock_checkpoint_path(): reads it
  * for its checksum and syncs it. With one rank, the commit includes all other files of the
- * directory, too. PENSTOCK_E_EXISTS if the file was already added or written by
+ * directory, too. Fails with PENSTOCK_E_EXISTS if the file was already added, or written by
  * penstock_checkpoint_write(). */
 PENSTOCK_API int penstock_checkpoint_add(
 	struct penstock_checkpoint *checkpoint, const char *name, struct penstock_error *err);
 
-/* Sets a metric of the checkpoint, or replaces the metric of that name. PENSTOCK_E_INVALID if
- * `value` is not finite. Call it on rank 0 before the commit. */
+/* Sets a metric of the checkpoint, or replaces the metric of that name. Fails with
+ * PENSTOCK_E_INVALID if `value` is not finite. Call this function on rank 0, before the commit. */
 PENSTOCK_API int penstock_checkpoint_metric(struct penstock_checkpoint *checkpoint,
 	const char *name, double value, struct penstock_error *err);
 
@@ -135,7 +135,7 @@ struct penstock_commit; /* a valid checkpoint, from its COMMIT.json */
  * Finds the newest valid checkpoint of `dir` (the highest attempt, then the highest step) and
  * verifies all its bytes. Free `*out` with penstock_commit_free(). Damaged checkpoints that were
  * skipped are reported to `passed` (may be NULL), newest first; `path` and `why` are valid during
- * the call. PENSTOCK_E_NOT_FOUND if no checkpoint is valid.
+ * the call. Fails with PENSTOCK_E_NOT_FOUND if no checkpoint is valid.
  */
 PENSTOCK_API int penstock_checkpoint_latest(struct penstock_commit **out, const char *dir,
 	void (*passed)(void *cookie, const char *path, const char *why), void *cookie,
@@ -154,15 +154,15 @@ PENSTOCK_API int penstock_checkpoint_list(const char *dir,
 
 /*
  * Reads the commit of the checkpoint `path`, which is its directory, or a file that has a
- * "FILE.COMMIT.json" next to it. PENSTOCK_E_NOT_FOUND if there is no commit. PENSTOCK_E_CORRUPT if
- * the commit is truncated or damaged. The data is not read. Free `*out` with
+ * "FILE.COMMIT.json" next to it. Fails with PENSTOCK_E_NOT_FOUND if there is no commit, and with
+ * PENSTOCK_E_CORRUPT if the commit is truncated or damaged. The data is not read. Free `*out` with
  * penstock_commit_free().
  */
 PENSTOCK_API int penstock_checkpoint_open(
 	struct penstock_commit **out, const char *path, struct penstock_error *err);
 
-/* Verifies that all files of the commit exist with their sizes and, with `whole`, their checksums.
- * PENSTOCK_E_CORRUPT if not. */
+/* Verifies that all files of the commit exist with their sizes and, if `whole` is true, their
+ * checksums. Fails with PENSTOCK_E_CORRUPT if not. */
 PENSTOCK_API int penstock_commit_verify(
 	const struct penstock_commit *commit, bool whole, struct penstock_error *err);
 

@@ -52,7 +52,7 @@ struct penstock_dataset_options {
 	 * first bytes of a large shard. */
 	const char *format;
 	uint64_t record_size; /* for "records": bytes of a record */
-	uint64_t header, trailer; /* bytes before the first record of a shard and after the last */
+	uint64_t header, trailer; /* bytes of a shard before its first record, and after its last */
 	const char *dtype; /* for "tokens": "uint16" (if NULL) or "uint32" */
 	uint64_t window; /* for "tokens": tokens of a sample */
 	/* for "tokens": tokens from the start of a sample to the next start; 0 for `window` */
@@ -70,7 +70,8 @@ struct penstock_dataset_options {
 	/* Pixels, at most 8192: JPEG images of "objects", "tar", "mds" and "litdata" are decoded to
 	 * this size when they are read. A sample then begins with height * width * 3 bytes of RGB,
 	 * row by row: the largest centred rectangle of this shape, scaled. The sample as it is
-	 * stored follows, except in "objects". 0 and 0 to return images as they are stored. */
+	 * stored follows, except in "objects". If both sizes are 0, images are returned as they are
+	 * stored. */
 	uint32_t decode_height, decode_width;
 	const char *decode_column; /* the column to decode; NULL for the first with an image */
 	/* "folder" if samples of "objects" have a field "label", an int64: the number of their
@@ -82,9 +83,10 @@ struct penstock_dataset_options {
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
-/* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if there is
- * no shard, PENSTOCK_E_CORRUPT, with shard and offset, if a shard is damaged,
- * PENSTOCK_E_UNSUPPORTED if a web server lacks a feature that is needed, such as ranges. */
+/* Lists the shards and finds the samples; `options` may be NULL. Fails with PENSTOCK_E_NOT_FOUND if
+ * there is no shard; with PENSTOCK_E_CORRUPT if a shard is damaged, with shard and offset in the
+ * message; with PENSTOCK_E_UNSUPPORTED if a web server lacks a feature that is needed, such as
+ * ranges. */
 PENSTOCK_API int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 	const struct penstock_dataset_options *options, struct penstock_error *err);
 /* Cancels and frees all batches that were not waited for. NULL is allowed. */
@@ -102,18 +104,19 @@ PENSTOCK_API const char *penstock_dataset_class(const struct penstock_dataset *s
 /* Returns the bytes of each sample if the format gives all samples one size, else 0. */
 PENSTOCK_API uint64_t penstock_dataset_sample_size(const struct penstock_dataset *set);
 /* Finds the shard of a sample, named relative to the URL, and the sample's place in the shard.
- * `name` is valid as long as the set. PENSTOCK_E_INVALID if the sample number is too large. */
+ * `name` is valid as long as the set. Fails with PENSTOCK_E_INVALID if the sample number is too
+ * large. */
 PENSTOCK_API int penstock_dataset_place(const struct penstock_dataset *set, uint64_t id,
 	const char **name, uint64_t *offset, uint64_t *size, struct penstock_error *err);
 
 /* Sets offsets[i] to the offset in bytes of sample i in the data of a batch, and offsets[n] to the
- * size of the whole data; `offsets` has room for n + 1 values. PENSTOCK_E_INVALID if a sample
- * number is too large, PENSTOCK_E_LIMIT if the batch has more than 4 GiB. */
+ * size of the whole data; `offsets` has room for n + 1 values. Fails with PENSTOCK_E_INVALID if a
+ * sample number is too large, and with PENSTOCK_E_LIMIT if the batch has more than 4 GiB. */
 PENSTOCK_API int penstock_dataset_layout(const struct penstock_dataset *set, const uint64_t *ids,
 	size_t n, uint64_t *offsets, struct penstock_error *err);
-/* Reads samples, in any order and with repetitions, one after the other into `data`.
- * PENSTOCK_E_CHANGED if a shard was replaced after the set was opened, PENSTOCK_E_CORRUPT, with
- * shard and offset, if an image cannot be decoded. */
+/* Reads samples, in any order and with repetitions, one after the other into `data`. Fails with
+ * PENSTOCK_E_CHANGED if a shard was replaced after the set was opened; with PENSTOCK_E_CORRUPT if
+ * an image cannot be decoded, with shard and offset in the message. */
 PENSTOCK_API int penstock_dataset_read(struct penstock_dataset *set, const uint64_t *ids, size_t n,
 	void *data, struct penstock_error *err);
 
@@ -142,7 +145,8 @@ struct penstock_plan;
 
 struct penstock_plan_options {
 	size_t struct_size;
-	/* number of samples of the set; for a mix, of an epoch, or 0 to let `repeat` decide */
+	/* number of samples of the set; for a mix: number of samples of an epoch, or 0 to let
+	 * `repeat` decide */
 	uint64_t samples;
 	/* "none" (if NULL); "full": any sample anywhere; "block": blocks in a random order, and the
 	 * samples of each block shuffled; "window": blocks in a random order, and samples shuffled
@@ -185,7 +189,7 @@ struct penstock_plan_options {
  * on the options alone, and is the same on every machine. All ranks together get each sample once,
  * for any number of ranks and workers, even if the epoch is resumed at `start` with other numbers
  * of ranks and workers. Samples of a mix appear as often as its weights and its length require.
- * PENSTOCK_E_INVALID if an option is out of its range.
+ * Fails with PENSTOCK_E_INVALID if an option is out of its range.
  */
 PENSTOCK_API int penstock_plan_new(struct penstock_plan **out,
 	const struct penstock_plan_options *options, struct penstock_error *err);
@@ -227,7 +231,7 @@ struct penstock_field {
 	/* position in a list of values with the same name, and number of these values; both are 0
 	 * if the field is not in a list */
 	uint32_t index, count;
-	const char *mode; /* "RGB", … of an image's pixels, `mode_len` bytes; NULL otherwise */
+	const char *mode; /* mode of an image, such as "RGB", `mode_len` bytes; else NULL */
 	size_t mode_len;
 };
 /* clang-format off */
@@ -236,8 +240,8 @@ struct penstock_field {
 /* clang-format on */
 
 /* Splits the bytes of a sample into its fields, which refer to `data`: free the fields before
- * `data`. "objects" and "records" have one field, "data", and a "label" if labels were asked
- * for. */
+ * `data`. "objects" and "records" have one field, "data", and a "label" if the option `labels` is
+ * set. */
 PENSTOCK_API int penstock_fields_split(struct penstock_fields **out,
 	const struct penstock_dataset *set, uint64_t id, const void *data, size_t size,
 	struct penstock_error *err);

@@ -42,7 +42,7 @@ enum penstock_code {
 	PENSTOCK_E_CHANGED, /* the source changed while it was read */
 	PENSTOCK_E_CANCELLED, /* the caller asked to stop */
 	PENSTOCK_E_TIMEOUT, /* a deadline passed */
-	PENSTOCK_E_UNSUPPORTED, /* the peer, or this version, lacks the feature */
+	PENSTOCK_E_UNSUPPORTED, /* the peer, or this version of penstock, lacks the feature */
 	PENSTOCK_E_PROTOCOL, /* the peer violated the protocol */
 	PENSTOCK_E_MEMORY, /* out of memory */
 	PENSTOCK_E_INTERNAL, /* a defect of penstock */
@@ -51,7 +51,7 @@ enum penstock_code {
 
 struct penstock_error {
 	enum penstock_code code;
-	int http_status; /* status of the HTTP reply that caused the error; 0 if there is none */
+	int http_status; /* status of the HTTP reply that caused the error; 0 if no reply did */
 	/* 1 if every request to the bucket fails in this way: no such bucket, wrong key, expired
 	 * token */
 	int repeats;

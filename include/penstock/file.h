@@ -17,8 +17,8 @@
  *
  * After sequential reads, further bytes are read ahead in the background: the longer the sequence,
  * the more bytes. A read that does not continue a sequence fetches exactly its bytes. All bytes are
- * of the version that was opened: PENSTOCK_E_CHANGED if the file was replaced or truncated. Reads
- * wait for an unavailable store, up to five minutes.
+ * of the version that was opened: a read fails with PENSTOCK_E_CHANGED if the file was replaced or
+ * truncated. Reads wait for an unavailable store, up to five minutes.
  *
  * Threads. Any number of threads may read one file. Close a file before you free its transfer
  * handle. After fork() only the parent can use a file.
@@ -45,8 +45,9 @@ struct penstock_file_options {
 	size_t struct_size;
 	uint64_t ahead; /* maximum of bytes to read ahead, up to 1 GiB; 0 for 32 MiB */
 	bool no_ahead; /* disables read-ahead */
-	/* Opens only this version (penstock_file_version()), else PENSTOCK_E_CHANGED. NULL for the
-	 * current version. */
+	/* The version to open (penstock_file_version()). If the file has another version, the open,
+	 * or a read if `known` is set, fails with PENSTOCK_E_CHANGED. NULL for the current
+	 * version. */
 	const char *version;
 	/* If true, `size` is the size of `version`, so that opening the file sends no request.
 	 * Ignored without `version`, and for a local path. */
@@ -64,8 +65,8 @@ struct penstock_file_options {
 	0, false, 0, false, 0, 0, 0, 0 }
 /* clang-format on */
 
-/* `options` may be NULL. PENSTOCK_E_NOT_FOUND if the file does not exist, PENSTOCK_E_UNSUPPORTED if
- * an HTTP server cannot send ranges of one version. */
+/* `options` may be NULL. Fails with PENSTOCK_E_NOT_FOUND if the file does not exist, and with
+ * PENSTOCK_E_UNSUPPORTED if an HTTP server cannot send ranges of one version. */
 PENSTOCK_API int penstock_file_open(struct penstock_file **out, struct penstock_transfer *transfer,
 	const char *url, const struct penstock_file_options *options, struct penstock_error *err);
 /* Closes the file and ends its read-ahead. No other call on the file may be in progress. NULL is
@@ -73,7 +74,8 @@ PENSTOCK_API int penstock_file_open(struct penstock_file **out, struct penstock_
 PENSTOCK_API void penstock_file_close(struct penstock_file *file);
 
 PENSTOCK_API uint64_t penstock_file_size(const struct penstock_file *file);
-/* Identifies the version that was opened, such as the ETag; valid as long as the file. */
+/* Returns a text that identifies the version that was opened, such as its ETag. The text is valid
+ * as long as the file. */
 PENSTOCK_API const char *penstock_file_version(const struct penstock_file *file);
 
 /* Reads `size` bytes, or fewer if the file ends earlier; `*got` is 0 at the end of the file. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Transfers objects of S3-compatible stores and of Google Cloud Storage: the engine of penstock's
- * own verbs, as a library.
+ * own commands, as a library.
  *
  *	struct penstock_error err = PENSTOCK_ERROR_INIT;
  *	struct penstock_transfer *t = NULL;
@@ -24,8 +24,8 @@
  * Threads. Every function may be called from any thread, several at a time on one handle, except
  * that a handle must not be in use while it is freed. A call blocks until its end; the work is done
  * by threads of the handle, which block every signal. Callbacks run on the calling thread, but
- * `progress` may run on any. Callbacks must not free the handle. After fork() only the parent can
- * use a handle.
+ * `progress` may run on any thread. Callbacks must not free the handle. After fork() only the
+ * parent can use a handle.
  *
  * Ownership. Arguments belong to the caller and are not kept beyond the call (options of
  * penstock_transfer_new() are copied). Results belong to the caller: release an object's
@@ -78,7 +78,7 @@ struct penstock_transfer_options {
 	const char *google_endpoint_url;
 	const char *google_key_file; /* path of a service account's key */
 	bool anonymous; /* ignores all credentials */
-	unsigned max_connections; /* 0 for 64 to each host */
+	unsigned max_connections; /* limit, in all; 0 for 64 to each host */
 	/* Cancels every call on the handle and outlives the handle. May be NULL. */
 	struct penstock_cancel *cancel;
 };
@@ -135,7 +135,9 @@ struct penstock_call_options {
 	unsigned parallel; /* limit of requests for one object; 0 to adapt the limit to the store */
 	uint64_t offset; /* get into memory or a callback: start of a range */
 	uint64_t length; /* length of the range; 0 for the rest of the object */
-	uint64_t max_size; /* get into memory: limit, else PENSTOCK_E_LIMIT; 0 for 64 MiB */
+	/* get into memory: the call fails with PENSTOCK_E_LIMIT if the object has more bytes; 0 for
+	 * 64 MiB */
+	uint64_t max_size;
 	/* Reports the bytes moved since the last call; negative if some must be moved again. May
 	 * run on any thread. */
 	void (*progress)(void *cookie, int64_t bytes);
@@ -150,11 +152,11 @@ struct penstock_call_options {
 /*
  * In all of these functions `options` and `object` may be NULL; `object` is filled on success.
  * Bytes are verified end to end by a checksum in both directions (CRC64NVME, CRC32C or MD5, as the
- * store supports). PENSTOCK_E_CORRUPT if a checksum does not match.
+ * store supports). A call fails with PENSTOCK_E_CORRUPT if a checksum does not match.
  */
 
-/* Uploads a file, in parallel parts if it is large. PENSTOCK_E_CHANGED if the file becomes
- * shorter during the upload. */
+/* Uploads a file, in parallel parts if it is large. Fails with PENSTOCK_E_CHANGED if the file
+ * becomes shorter during the upload. */
 PENSTOCK_API int penstock_put_file(struct penstock_transfer *transfer, const char *url,
 	const char *path, const struct penstock_call_options *options,
 	struct penstock_object *object, struct penstock_error *err);
@@ -189,11 +191,12 @@ PENSTOCK_API int penstock_get_stream(struct penstock_transfer *transfer, const c
 PENSTOCK_API int penstock_copy(struct penstock_transfer *transfer, const char *from_url,
 	const char *to_url, const struct penstock_call_options *options,
 	struct penstock_object *object, struct penstock_error *err);
-/* Gets size, ETag, time and metadata. PENSTOCK_E_NOT_FOUND if the object does not exist. */
+/* Gets size, ETag, time and metadata. Fails with PENSTOCK_E_NOT_FOUND if the object does not
+ * exist. */
 PENSTOCK_API int penstock_head(struct penstock_transfer *transfer, const char *url,
 	struct penstock_object *object, struct penstock_error *err);
-/* Deletes an object; a missing object is a success. PENSTOCK_E_PRECONDITION if the object has
- * another ETag than `if_match`. Uses only `if_match` of `options`. */
+/* Deletes an object; a missing object is a success. Fails with PENSTOCK_E_PRECONDITION if the
+ * object has another ETag than `if_match`. Uses only `if_match` of `options`. */
 PENSTOCK_API int penstock_delete(struct penstock_transfer *transfer, const char *url,
 	const struct penstock_call_options *options, struct penstock_error *err);
 
@@ -221,9 +224,9 @@ struct penstock_tree_options {
 	bool remove;
 	bool if_none_match; /* an existing target is an error */
 	unsigned parallel; /* limit of requests in flight; 0 to adapt the limit to the store */
-	/* Called for each item that was copied or removed, or that failed with `error`. `from` and
-	 * `to` are for messages and valid during the call; `to` is NULL for an item that was
-	 * removed. */
+	/* Called for each item that was copied or removed, or that failed; `error` is NULL unless
+	 * the item failed. `from` and `to` are for messages and valid during the call; `to` is NULL
+	 * for an item that was removed. */
 	void (*each)(void *cookie, const char *from, const char *to, uint64_t size,
 		const struct penstock_error *error);
 	void (*progress)(void *cookie, int64_t bytes); /* as in struct penstock_call_options */
@@ -264,12 +267,13 @@ PENSTOCK_API int penstock_make_bucket(
 
 /* ---- diagnostics ---- */
 
-/* Sets the receiver of warnings for the whole process, such as one about a wrong clock. `log` is
- * called from any thread with one line without secrets; `level` is 0 (debug) to 3 (error). NULL,
+/* Sets the receiver of warnings for the whole process, such as a warning about a wrong clock. `log`
+ * is called from any thread with one line without secrets; `level` is 0 (debug) to 3 (error). NULL,
  * the initial value, disables the log. */
 PENSTOCK_API void penstock_set_log(
 	void (*log)(void *cookie, int level, const char *line), void *cookie);
-/* Version of the running library, such as "0.1.0"; PENSTOCK_VERSION is the header's. */
+/* Returns the version of the running library, such as "0.1.0"; PENSTOCK_VERSION is the version of
+ * the header. */
 PENSTOCK_API const char *penstock_version(void);
 
 #ifdef __cplusplus
