@@ -63,7 +63,7 @@ ssize_t tar_read(
 
 /* --- documents (documents.c) ----------------------------------------------------------------- */
 
-/* An object or a version; the strings belong to the JSON value. */
+/* An object or a version; `key` belongs to the JSON value. */
 struct export_object {
 	const char *key;
 	bool current, marker, is_null;
@@ -84,13 +84,13 @@ struct export_bucket {
 	const char *name, *region;
 	int64_t created_ns;
 	int versioning;
-	json_t *configs; /* borrowed: from names to base64 */
+	json_t *configs; /* borrowed; maps each name to a base64 text */
 };
 int export_bucket_read(json_t *json, struct export_bucket *out, struct penstock_error *err);
 
 /* --- accounts (records.c) -------------------------------------------------------------------- */
 
-/* Writes the document of accounts, users, groups, roles and managed policies, and counts its
+/* Creates the document of accounts, users, groups, roles and managed policies, and counts its
  * records. */
 int export_records_json(struct db *db, json_t **out, uint64_t *count, struct penstock_error *err);
 /* Adds all records, or none. Fails with PENSTOCK_E_EXISTS if the store has a record that is missing

@@ -235,7 +235,7 @@ struct survey_file {
 	bool encrypted;
 };
 
-/* Compares a row of `blobs` with the data file and with the rows that use it. */
+/* Compares a row of `blobs` with the data file, and with the rows that use the file. */
 static int survey_blob(struct survey *s, const struct survey_file *file, size_t uses, uint64_t end,
 	struct penstock_error *err)
 {
@@ -321,7 +321,7 @@ static size_t take_uses(const struct survey *s, size_t *at, uint64_t *end)
 	return *at - first;
 }
 
-/* Checks the files before `id` that have no row. */
+/* Checks the files that objects use, that have no row, and whose ids are below `id`. */
 static int take_unknown(struct survey *s, size_t *at, uint64_t id, struct penstock_error *err)
 {
 	while (*at < s->n_uses && s->uses[*at].blob < id) {

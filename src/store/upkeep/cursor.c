@@ -60,7 +60,7 @@ static int take_row(
 	return rc;
 }
 
-/* Returns 1 with a row, 0 if the stage has no more rows. */
+/* Returns 1 with a row, 0 if the stage has no more rows, or a negative code. */
 static int next_of_stage(
 	struct cursor *at, bool same_key, struct cursor_row *row, struct penstock_error *err)
 {

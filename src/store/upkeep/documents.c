@@ -117,7 +117,7 @@ static bool headers_are_pairs(const struct buf *headers)
 }
 
 /* Returns true if all headers may be sent in a reply, or to another store. The names of the store's
- * own headers are not names of HTTP. */
+ * own headers begin with ':', which HTTP does not allow, and are not checked. */
 static bool headers_are_valid(const struct buf *headers)
 {
 	const char *p = NULL, *name, *value;

@@ -99,8 +99,9 @@ static int export_row(struct exporter *e, struct cursor_row *row, struct penstoc
 	return write_json(e->out, row->bucket, name, export_object_json(&e->at, row, crc), err);
 }
 
-/* Leaves out a version that has the key of a customer. If it is the current version of a key,
- * exports a delete marker instead, so that no older version becomes the current version. */
+/* Leaves out a version that is encrypted with a customer's key. In place of a current version in a
+ * bucket with versioning, exports a delete marker, so that no older version becomes the current
+ * version. */
 static int leave_out(struct exporter *e, struct cursor_row *row, struct penstock_error *err)
 {
 	struct store_object *object = row->object;

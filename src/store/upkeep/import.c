@@ -56,7 +56,7 @@ static int run(struct importer *im, struct import_txn *t, struct penstock_error 
 	}
 }
 
-/* Removes a bucket that an earlier import did not complete. */
+/* Removes a bucket that an import has left incomplete. */
 static int drop_bucket(struct store *store, int64_t id)
 {
 	int rc;
@@ -404,7 +404,7 @@ static int take_accounts(struct importer *im, const json_t *json, struct penstoc
 				     : 0;
 }
 
-/* Returns 1, 0 at the end of the archive, or a negative code. */
+/* Imports the next member. Returns 1, 0 if the member ends the archive, or a negative code. */
 static int import_member(struct importer *im, struct penstock_error *err)
 {
 	json_auto_t *json = NULL;

@@ -42,9 +42,9 @@ struct cursor_row {
 	{                                                                                          \
 		.key = BUF_INIT(LIMIT_STRING)                                                      \
 	}
-/* Returns 1 with the next row, 0 at the end. A row that cannot be read is an error: `*row` has its
- * key but no object, and the next call continues after that row. If the database cannot be read,
- * `*row` has no key, and the next call fails, too. */
+/* Returns 1 with the next row, 0 at the end, or a negative code. A row that cannot be read is an
+ * error: `*row` has its key but no object, and the next call continues after that row. If the
+ * database cannot be read, `*row` has no key, and the next call fails, too. */
 int cursor_next(struct cursor *at, struct cursor_row *row, struct penstock_error *err);
 /* Returns true if the database still has the row, unchanged. */
 bool cursor_is_current(struct cursor *at, const struct cursor_row *row);

@@ -47,8 +47,8 @@ struct survey {
 	bool lone_parts; /* there are parts of missing uploads, which a repair removes */
 };
 void survey_release(struct survey *s);
-/* Runs SQLite's integrity check. Sets *sound to true if there is no finding. Counts and reports the
- * findings if `report` is set. */
+/* Runs SQLite's integrity check. Sets *sound to true if there is no finding, else to false. Counts
+ * and reports the findings if `report` is set. */
 int survey_integrity(struct survey *s, bool report, bool *sound, struct penstock_error *err);
 /* Compares the rows with each other and with the data files. */
 int survey_all(struct survey *s, struct penstock_error *err);

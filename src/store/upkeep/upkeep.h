@@ -58,7 +58,7 @@ int upkeep_stat(struct store *store, struct upkeep_stat *out, struct penstock_er
 
 enum upkeep_problem {
 	UPKEEP_DATABASE, /* SQLite reports that its file is damaged */
-	UPKEEP_ROW, /* a row that contradicts itself or others */
+	UPKEEP_ROW, /* a row that contradicts itself or other rows */
 	UPKEEP_REFERENCES, /* a data file with a wrong count of references, or without a row */
 	UPKEEP_MISSING, /* a data file that is missing or has the wrong size */
 	/* an object that has lost bytes: a data file is missing or has the wrong size, or the row
@@ -78,7 +78,8 @@ struct upkeep_report {
 	/* Results. */
 	uint64_t problems, repairable;
 	uint64_t objects, files; /* numbers of checked objects and files */
-	/* true if surplus files were not searched, because the owner may be writing new files */
+	/* true if there was no search for surplus files, because the owner may be writing new
+	 * files */
 	bool served;
 };
 /* Compares the database with itself and with the names and sizes of the data files. */
@@ -91,7 +92,7 @@ int upkeep_repair(struct store *store, struct upkeep_report *report, struct pens
 
 struct upkeep_progress {
 	uint64_t objects, bytes; /* read */
-	uint64_t unverified; /* read objects that have no checksum, or have a customer's key */
+	uint64_t unverified; /* objects that have no checksum, or a customer's key */
 	uint64_t damaged;
 	uint64_t all_bytes; /* bytes in the store when the scrub started */
 };
@@ -118,7 +119,7 @@ struct upkeep_copied {
 	uint64_t buckets, objects, bytes;
 	uint64_t files, new_files; /* set only by a backup */
 	uint64_t accounts; /* includes users, groups, roles, managed policies */
-	uint64_t left_out; /* set by an export only: versions with keys of customers */
+	uint64_t left_out; /* set by an export only: versions with customers' keys */
 	bool left_accounts; /* the archive has accounts that were not imported */
 };
 /* Makes `dir` a store with the present state and all files needed to serve it, except a master key
