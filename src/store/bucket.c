@@ -83,7 +83,7 @@ static int apply_versioning(struct store *store, struct txn *txn)
 		txn->status = STORE_BUCKET_STATE;
 		return 0;
 	}
-	/* Snapshots of objects record if their bucket has versioning. */
+	/* A snapshot of an object records whether the bucket has versioning. */
 	if (txn->versioning == STORE_UNVERSIONED)
 		txn_touch_all(store, t->name);
 	return db_exec(store->writer, SQL_BUCKET_SET_VERSIONING, "ii", id, (int64_t)t->versioning);

@@ -10,8 +10,8 @@
 #include "base/must.h"
 
 /*
- * Cache of snapshots of recently read objects, by bucket and key. Sharded, so that event loops do
- * not block each other.
+ * Cache of snapshots of recently read objects, by bucket and key. The cache has shards, so that
+ * event loops do not block each other.
  *
  * A stale entry must never outlive the change that made it stale. The committer calls cache_touch()
  * for a key before its transaction commits, and cache_settle() afterwards; between the two calls

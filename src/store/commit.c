@@ -14,7 +14,7 @@
 #include "base/must.h"
 #include "base/thread.h"
 
-/* Maximum number of rows that one change may touch in a transaction. */
+/* A change of many items continues in another transaction after this many rows. */
 #define TXN_ROWS 5000
 
 int64_t time_after(int64_t last_ns)
@@ -333,8 +333,8 @@ static void batch_settle(struct store *store, bool committed)
 		store->reserved_ids = 0;
 	event_queues_settle(store, committed);
 	if (committed && store->n_dead) {
-		/* Waits until readers that read one of these rows before the commit have pinned its
-		 * blobs. */
+		/* Waits until all readers that read a row before the commit have pinned the blobs
+		 * of that row. */
 		pthread_rwlock_wrlock(&store->pinning);
 		pthread_rwlock_unlock(&store->pinning);
 		for (size_t i = 0; i < store->n_dead; i++)
@@ -397,7 +397,8 @@ static uint64_t room_of(struct store *store)
 	return bytes > reserve ? bytes - reserve : 0;
 }
 
-/* Unlinks the pending files, and with relaxed durability copies the log into the database. */
+/* With relaxed durability makes a sync point if one is pending, which copies the log into the
+ * database. Then unlinks the pending files. */
 static void relieve_disk(struct store *store)
 {
 	if (store->relaxed && atomic_load(&store->unsynced_since_ms))

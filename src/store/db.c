@@ -109,7 +109,7 @@ static int upgrade(
 	return -PENSTOCK_E_IO;
 }
 
-/* Creates or upgrades the tables, or rejects a database of another kind. */
+/* Creates or upgrades the tables. Rejects the database of another program, and a newer format. */
 static int check_format(struct store *store, sqlite3 *handle, struct penstock_error *err)
 {
 	int64_t version = pragma_value(handle, "PRAGMA user_version");

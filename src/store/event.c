@@ -108,7 +108,8 @@ struct targets_txn {
 	size_t strays; /* result */
 };
 
-/* Replaces `*target` with the next target; sets `*found` if there is a next target. */
+/* Replaces `*target` with the next target and sets `*found` to true, or sets `*found` to false if
+ * there is no next target. */
 static int next_target(struct store *store, char **target, bool *found)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_EVENT_TARGET, "t", *target);

@@ -164,7 +164,7 @@ static int header_is(struct store *store, int64_t bucket, const struct store_exp
 	return rc;
 }
 
-/* Sets *still if the version has not changed since the walk has read it. */
+/* Sets *still to true if the version has not changed since the walk read it, else to false. */
 static int is_still(struct store *store, int64_t bucket, const struct store_expiry *item,
 	const struct old_object *old, bool *still)
 {

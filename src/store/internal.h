@@ -51,15 +51,15 @@ enum store_status db_error(struct db *db, int rc, const char *what, struct penst
 /* Like db_error() for a statement that could not be prepared or stepped. */
 enum store_status db_failed(struct db *db, const char *what, struct penstock_error *err);
 void db_column_text(sqlite3_stmt *st, int i, char *out, size_t size);
-/* Appends a blob. Returns 0 or SQLITE_NOMEM. */
+/* Appends the blob in column `i` to `out`. Returns 0 or SQLITE_NOMEM. */
 int db_column_add(sqlite3_stmt *st, int i, struct buf *out);
 /* Steps to the only row. Returns STORE_OK, `missing` if there is no row, or the error, whose
  * message contains `what`. */
 enum store_status db_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
 	const char *what, struct penstock_error *err);
 
-/* Takes an idle reader, or opens one; returns NULL on failure. Use: _cleanup_reader_ struct db *db
- * = db_reader(store, err); */
+/* Takes an idle connection for reading, or opens a new connection; returns NULL on failure. Use:
+ * _cleanup_reader_ struct db *db = db_reader(store, err); */
 struct db *db_reader(struct store *store, struct penstock_error *err);
 void db_reader_donep(struct db **db);
 #define _cleanup_reader_ __attribute__((cleanup(db_reader_donep)))
@@ -91,9 +91,10 @@ int db_reserve_id(struct store *store, uint64_t id);
 /*
  * A change that passes through the committer. `apply` runs inside a transaction that may contain
  * other changes. `apply` checks first and then writes only final data, so that a rejected change
- * does not affect other changes. `apply` returns 0 (also with a status other than STORE_OK) or an
- * SQLite error code. After an error code the whole batch is rolled back, and each of its changes is
- * retried alone if there are several; if the disk is full, the whole batch is retried first.
+ * does not affect other changes. `apply` returns 0 (even if it sets a status other than STORE_OK)
+ * or an SQLite error code. After an error code the whole batch is rolled back, and each of its
+ * changes is retried alone if there are several; if the disk is full, the whole batch is retried
+ * first.
  */
 struct txn {
 	struct txn *next;
@@ -133,8 +134,9 @@ bool txn_has_room(const struct store *store, const struct txn *txn);
 void txn_take_room(struct store *store, uint64_t bytes);
 /* Marks all keys of a bucket as changed in this batch; `bucket` is NULL for all buckets. */
 void txn_touch_all(struct store *store, const char *bucket);
-/* Add a reference to the blob of each piece, or remove one. txn_ref_pieces() sets STORE_CHANGED,
- * and adds no reference, if a blob is gone. */
+/* txn_ref_pieces() adds a reference to the blob of each piece; if a blob is gone, it adds no
+ * reference and sets STORE_CHANGED. txn_unref_layout() removes a reference for each piece of the
+ * layout. */
 int txn_ref_pieces(
 	struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n);
 int txn_unref_layout(struct store *store, const void *layout, size_t len);
@@ -191,13 +193,13 @@ void blob_note_seal(int fd, const uint8_t seal[static SEAL_SIZE]);
 bool blob_noted_seal(int fd, uint8_t out[static SEAL_SIZE]);
 /* Returns the whole file, mapped on first use, or NULL if it cannot be mapped. */
 const void *blob_map(struct store *store, struct store_blob *blob);
-/* Called after the commit of a change that took over the body. */
+/* Empties the body after the commit of a change that took over its bytes. */
 void body_taken(struct store_body *body);
 /* For apply functions: adds the row of the file of a body, and gets the file as a piece. */
 int body_piece(const struct store_body *body, struct store_piece *out);
 /* Before a put: encrypts a body that is kept in the database. */
 int body_seal(struct store_body *body, struct penstock_error *err);
-/* Gets the bytes of an inline body. */
+/* Gets the bytes of a body that is kept in the database. */
 const void *body_data(const struct store_body *body, size_t *len);
 bool body_is_encrypted(const struct store_body *body);
 /* For apply functions: adds the row of the store key that the body needs, if it is missing. */
@@ -210,8 +212,8 @@ void blob_unlinker_stop(struct store *store);
 /* Passes the file to the thread that unlinks files: at once, or later if the file must be kept for
  * now. */
 void blob_unlink(struct store *store, uint64_t id);
-/* Gets the blob whose file has this name in directory number `dir`. Returns false if it is
- * the name of another file. */
+/* Gets the id of the data file `name` in directory number `dir`. Returns false if no data file can
+ * have this name there. */
 bool blob_parse(const char *name, unsigned dir, uint64_t *id);
 
 /* --- the sweep (sweep.c) -------------------------------------------------------------------- */
@@ -283,13 +285,13 @@ void cache_settle_all(struct cache *cache);
 
 /* --- relaxed durability (relaxed.c) --------------------------------------------------------- */
 
-#define RELAXED_MARK "relaxed" /* below the root, while it is served with relaxed durability */
+#define RELAXED_MARK "relaxed" /* file in the root while relaxed durability is on */
 
 /* A sync point is due when the log has this many new pages, or `relaxed_ms` after a change. */
 #define RELAXED_PAGES 16000
 
-/* Called before the database is opened, in either mode: discards changes that a crash of the
- * machine left in doubt. */
+/* Called before the database is opened, with relaxed durability or without: discards changes that a
+ * crash of the machine left in doubt. */
 int relaxed_recover(struct store *store, struct penstock_error *err);
 /* For a guest: fails if a crash of the machine left changes in doubt. */
 int relaxed_check(struct store *store, struct penstock_error *err);
@@ -312,7 +314,7 @@ int event_notify_version(struct store *store, const struct store_new_version *ve
 
 /* --- counts of events (commit.c) ------------------------------------------------------------- */
 
-/* The events of a target that are not yet delivered. */
+/* The numbers of events and bytes of a target that are not yet delivered. */
 struct event_queue {
 	/* Constant, like the next two members: other threads read the list while queues are
 	 * added. */
@@ -387,7 +389,8 @@ struct store {
 	uint64_t sync_points;
 	unsigned mark_slot; /* slot of the next mark: 0 or 1 */
 	bool sync_failed; /* no mark is written any more, and changes are refused */
-	/* any thread: 0 if nothing changed and no file was kept since the last sync point */
+	/* any thread: time of the first change, or of the first file that was kept, since the last
+	 * sync point; 0 if there was neither */
 	atomic_llong unsynced_since_ms;
 
 	/*
@@ -413,12 +416,12 @@ struct store {
 	pthread_mutex_t blobs_lock;
 	struct store_blob *blobs[BLOB_TABLE]; /* under blobs_lock */
 	uint64_t next_id; /* under blobs_lock */
-	/* Under blobs_lock, relaxed only: no sync point has a row of this blob or of a later
-	 * blob. */
+	/* Under blobs_lock, relaxed only: value of `next_id` at the last sync point. No sync point
+	 * has rows of blobs with this id or a higher id. */
 	uint64_t first_unsynced;
 	/* under blobs_lock: to be unlinked once no commit is in doubt and no guest holds files */
 	struct id_list kept;
-	struct id_list gone; /* under blobs_lock: to be unlinked by the thread */
+	struct id_list gone; /* under blobs_lock: to be unlinked by the unlinker */
 	pthread_cond_t gone_added; /* with blobs_lock */
 	bool unlinker_runs; /* under blobs_lock */
 	pthread_t unlinker;
@@ -462,7 +465,7 @@ int object_from_row(
 enum store_status snapshot_count(struct store *store, const char *bucket,
 	struct store_object **object, struct penstock_error *err);
 
-/* The object of a key, or a version of it, before a change. */
+/* The object of a key, or a version of the key, before a change. */
 struct old_object {
 	bool exists;
 	bool is_null; /* the version "null" */
@@ -472,7 +475,8 @@ struct old_object {
 	char etag[STORE_ETAG_SIZE];
 	uint64_t size;
 	int64_t modified_ns;
-	/* The bytes that the change removes: references to files, and a row of `bodies` or 0. */
+	/* The bytes that the change removes: references to files, and the id of a row of `bodies`,
+	 * or 0 if there is no such row. */
 	struct buf layout;
 	int64_t body;
 };
@@ -520,7 +524,7 @@ struct object_row {
 	size_t headers_len;
 	const char *upload; /* NULL if not from a multipart upload */
 	const struct buf *layout;
-	const void *body; /* NULL if in the pieces */
+	const void *body; /* NULL if the bytes are in data files */
 	size_t body_len;
 	int64_t body_row; /* the row of `bodies` that the body replaces; 0 for a new row */
 	struct replica replica;
@@ -531,7 +535,7 @@ struct object_row {
 /* Binds the body to parameter `i` of the statement that writes the row of the object. A body with
  * bytes is written to a row of `bodies` first. */
 int object_bind_body(struct store *store, sqlite3_stmt *st, int i, const struct object_row *row);
-/* Writes the row as it is. */
+/* Writes the row, in place of an earlier row of the key. */
 int object_write(struct store *store, int64_t bucket, const struct object_row *row);
 /* Creates the object of a key, in place of `old` or as its next version; a replica that is not the
  * newest becomes an older version. */
@@ -551,7 +555,7 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 void version_name(char out[static STORE_VERSION_SIZE], int64_t modified_ns, bool is_null);
 bool version_is_null(const char *version);
 /* Returns the modification time in the name of a version, or -1 for "null" and for names that no
- * version has. */
+ * version can have. */
 int64_t version_modified(const char *version);
 /* Gets an older version, or a delete marker. */
 int version_old(struct store *store, int64_t bucket, const char *key, const char *version,
@@ -581,8 +585,8 @@ int version_restore(struct store *store, int64_t bucket, const char *key);
  * time. Returns -1 on failure; db_failed() has the reason. */
 int version_limit(
 	struct db *db, int64_t bucket, const char *key, const char *version, int64_t *modified_ns);
-/* Sets *newer if the key has a version, or a marker, of that time or later. Returns -1 on failure;
- * db_failed() has the reason. */
+/* Sets *newer to true if the key has a version, or a marker, of that time or later, else to false.
+ * Returns -1 on failure; db_failed() has the reason. */
 int version_is_newer(
 	struct db *db, int64_t bucket, const char *key, int64_t modified_ns, bool *newer);
 
@@ -598,7 +602,7 @@ int lock_set(struct store *store, int64_t bucket, const struct store_lock *lock)
 /* Appends the default retention of the bucket to the headers of a new version that has no
  * retention. */
 int lock_new_version(struct store *store, int64_t bucket, int64_t created_ns, struct buf *headers);
-/* Sets *locked if the version may not be deleted now. */
+/* Sets *locked to true if the version may not be deleted now, else to false. */
 int lock_protects(struct store *store, int64_t bucket, const struct store_delete *item,
 	const struct old_object *old, bool *locked);
 

@@ -68,7 +68,7 @@ static size_t walk_fold(const struct list_walk *walk, const char *key, size_t le
 	return at ? (size_t)(at - key) + walk->delimiter_len : 0;
 }
 
-/* Returns true if an earlier page has listed the common prefix, which is at or before `after`. */
+/* Returns true if the common prefix is at or before `after`, and so is not listed again. */
 static bool walk_passed(const struct list_walk *walk, const char *prefix, size_t len)
 {
 	const char *after = walk->query->after;

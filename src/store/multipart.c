@@ -523,8 +523,8 @@ static int drop_others(struct store *store, const struct store_complete *c)
 	return rc == SQLITE_DONE ? 0 : rc;
 }
 
-/* Handles a repeated CompleteMultipartUpload whose first reply was lost: a version of the key has
- * this upload's id. */
+/* Handles a CompleteMultipartUpload that is repeated because its reply was lost: looks for the
+ * version of the key that this upload made. */
 static int completed_before(
 	struct store *store, struct txn *txn, int64_t bucket, struct store_complete *c)
 {

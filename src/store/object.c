@@ -1,4 +1,4 @@
-/* Gets, replaces and deletes objects, and changes the headers that the store has for them. */
+/* Gets, replaces and deletes objects, and changes the store's own headers of objects. */
 #include "store/internal.h"
 
 #include <stdlib.h>
@@ -106,8 +106,8 @@ static bool delete_condition_holds(
 		       condition->modified_s == object->modified_ns / NS_PER_S);
 }
 
-/* Sets `*same` to false if the access check has read another object, or other headers of the
- * object. */
+/* Sets `*same` to false if the access check has read another object or other headers, else to
+ * true. */
 static int compare_decided(struct store *store, int64_t bucket, const char *key,
 	const struct store_condition *condition, const struct old_object *old, bool *same)
 {
@@ -472,7 +472,8 @@ static int delete_object(struct store *store, const struct txn *txn, int64_t buc
 	return replica.exists ? 0 : version_mark(store, txn, bucket, item->key, modified_ns);
 }
 
-/* Deletes the current version; the newest of the other versions becomes the object of the key. */
+/* Deletes the current version. The newest of the other versions, unless it is a marker, becomes the
+ * object of the key. */
 static int delete_current(
 	struct store *store, int64_t bucket, const char *key, const struct old_object *old)
 {

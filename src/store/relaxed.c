@@ -64,7 +64,8 @@ static int sync_root_dir(struct store *store, struct penstock_error *err)
 					 : 0;
 }
 
-/* Opens the log. Returns its descriptor, or -1 with `*rc` 0 if there is no log. */
+/* Opens the log and reads its header. Returns the descriptor, or -1 if the log cannot be opened.
+ * Sets `*rc` to a negative code on error, but to 0 if there is no log. */
 static int open_log(
 	struct store *store, int flags, struct log_header *out, int *rc, struct penstock_error *err)
 {
@@ -136,7 +137,7 @@ static void read_slot(const char *text, const char *boot, struct mark *mark)
 	memcpy(copy, text, MARK_SLOT);
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
 		words[i] = strsep(&rest, " ");
-	/* The mark of an older version has only the boot id. */
+	/* The mark of an older penstock has only the boot id. */
 	mark->this_boot = mark->this_boot || (*boot && strcmp(boot, words[0]) == 0);
 	if (!words[4] || rest || strcmp(words[1], words[4]) != 0)
 		return;
@@ -269,7 +270,8 @@ static int copy_log(struct store *store, struct penstock_error *err)
 	return -PENSTOCK_E_IO;
 }
 
-/* Syncs the log and records its length. A sync that failed is not repeated: see distrust_log(). */
+/* Syncs the store, and records the length of the log; if `last`, removes the mark instead. A sync
+ * that failed is not repeated: see distrust_log(). */
 static int sync_and_mark(struct store *store, bool last, struct penstock_error *err)
 {
 	int rc;

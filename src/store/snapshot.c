@@ -170,8 +170,8 @@ static int open_body(const struct store_object *object, const struct store_key *
 	return rc;
 }
 
-/* Copies the body. A body with a key of the store is decrypted here, so that all readers of the
- * snapshot share the work. */
+/* Copies the body. A body that is encrypted with a key of the store is decrypted here, so that all
+ * readers of the snapshot share the work. */
 static int read_body(struct store_object *object, const void *body, struct penstock_error *err)
 {
 	char *to = (char *)object->body;

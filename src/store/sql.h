@@ -221,8 +221,8 @@ SQL(STAT_REPLICATION,
 	"f AS (SELECT name,CAST(text AS INTEGER) AS bytes,substr(text,instr(text,' ')+3) AS rest,"
 	"added FROM e) SELECT substr(rest,1,instr(rest,' ')-1),name,count(*),sum(bytes),min(added) "
 	"FROM f GROUP BY 1,2")
-/* Columns of OBJECT_GET, then the bucket's name and id, the key, a number, and the key of the
- * cursor. */
+/* Columns of OBJECT_GET, then the bucket's name and id, the key, a number (0, the time of a
+ * version, or the number of a part), and the key of the cursor. */
 SQL(CURSOR_OBJECT,
 	"SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,"
 	"o.layout," OBJECT_BODY ",b.versioning,0,0,b.name,o.bucket,o.key,0,o.key FROM objects o "
@@ -244,8 +244,8 @@ SQL(CURSOR_PART,
 SQL(HAS_OBJECT, "SELECT 1 FROM objects WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(HAS_VERSION, "SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(HAS_PART, "SELECT 1 FROM parts WHERE upload=?1 AND number=?2 AND modified=?3")
-/* Columns: kind (0 object, 1 version, 2 part, 3 marker), bucket, key, number, size, layout, bytes
- * of the body, bucket's name, 1 if the object is encrypted. */
+/* Columns: kind (0 object, 1 version, 2 part, 3 marker), bucket, key, number (of the part, else the
+ * time), size, layout, bytes of the body, bucket's name, 1 if the object is encrypted. */
 #define IS_ENCRYPTED "instr(headers,x'3a656e6372797074696f6e00')>0" /* ":encryption" */
 SQL(CHECK_ROWS,
 	"SELECT 0,o.bucket,o.key,o.modified,o.size,o.layout," OBJECT_LENGTH ",b.name," IS_ENCRYPTED

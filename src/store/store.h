@@ -62,7 +62,7 @@ enum store_status {
 	STORE_BUCKET_EXISTS,
 	STORE_BUCKET_NOT_EMPTY,
 	STORE_PRECONDITION, /* a condition failed, or the key already has the replica */
-	STORE_INVALID_PART, /* missing, or its ETag or checksum differs from the caller's */
+	STORE_INVALID_PART, /* a part is missing, or its ETag or checksum is not the caller's */
 	STORE_PART_TOO_SMALL, /* a part other than the last has less than LIMIT_S3_PART_MIN */
 	STORE_TOO_LARGE, /* the total of the parts exceeds LIMIT_S3_OBJECT_MAX */
 	STORE_TOO_MANY_PIECES, /* the list of the object's pieces exceeds LIMIT_STORE_LAYOUT */
@@ -142,7 +142,7 @@ struct store_bucket {
 	char region[STORE_REGION_SIZE]; /* as passed when the bucket was created, or "" */
 	char owner[STORE_OWNER_SIZE]; /* as passed when the bucket was created, or "" */
 	int64_t created_ns;
-	enum store_versioning versioning; /* not in lists */
+	enum store_versioning versioning; /* not set in lists */
 };
 enum store_status store_bucket_create(
 	struct store *store, const char *name, const char *region, struct penstock_error *err);
@@ -334,7 +334,7 @@ int store_encryption_format(const struct store_key *customer,
 	char out[static STORE_ENCRYPTION_SIZE], struct penstock_error *err);
 /* `text` is NULL for an object without the header. */
 enum store_encryption store_encryption_of(const char *text);
-/* Sets *same if the text of a STORE_CUSTOMER_KEY was made with this key. */
+/* Sets *same to true if `text`, of a STORE_CUSTOMER_KEY, was made with `key`, else to false. */
 int store_encryption_check(
 	const char *text, const struct store_key *key, bool *same, struct penstock_error *err);
 
@@ -344,7 +344,7 @@ int store_customer_etag(const struct store_key *key, const uint8_t md5[static 16
 	char out[static 33], struct penstock_error *err);
 
 /* Gets the default encryption of a bucket, for requests that name no encryption: STORE_PLAIN or
- * STORE_OWN_KEY. Costs nothing if no bucket has a default encryption. */
+ * STORE_OWN_KEY. Reads nothing if no bucket has, or had, a default encryption. */
 enum store_status store_default_encryption(struct store *store, const char *bucket,
 	enum store_encryption *out, struct penstock_error *err);
 /* The name of the configuration of a bucket that has a default encryption; any text means
@@ -355,25 +355,27 @@ enum store_status store_default_encryption(struct store *store, const char *buck
 
 #define STORE_SIZE_UNKNOWN UINT64_MAX
 
-/* Bodies up to this size are kept in the database, if the caller allows it. */
+/* Bodies up to this size are inline (kept in the database), if the caller allows it. */
 #define STORE_INLINE_MAX 16384
 
-/* `size` is a hint. If `may_inline` is false the body is a file regardless of its size. */
+/* `size` is the expected size, or STORE_SIZE_UNKNOWN; the body may get another size. If
+ * `may_inline` is false, the body is a file regardless of its size. */
 int store_body_new(struct store *store, uint64_t size, bool may_inline, struct store_body **out,
 	struct penstock_error *err);
-/* Encrypts the body; called before its first byte. `customer` is NULL for a key of the store. */
+/* Encrypts the body; called before its first byte is written. `customer` is NULL for a key of the
+ * store. */
 int store_body_encrypt(
 	struct store_body *body, const struct store_key *customer, struct penstock_error *err);
 int store_body_write(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err);
-/* Returns all bytes written so far if they are in memory, else NULL. The result is valid until the
- * next write or the sync. */
+/* Returns all bytes written so far if the body is to be a file and memory still has them, else
+ * NULL. The result is valid until the next write or the sync. */
 const void *store_body_held(const struct store_body *body);
 /* Reads exactly `len` bytes from a body that is a file and not yet synced. */
 int store_body_read(struct store_body *body, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err);
 uint64_t store_body_size(const struct store_body *body);
-/* Returns true if store_body_sync() has nothing to wait for. */
+/* Returns true if the body has no file: store_body_sync() then returns at once. */
 bool store_body_is_inline(const struct store_body *body);
 /* Makes the bytes and the name of their file durable, unless durability is relaxed; blocks. No more
  * bytes may be written afterwards. */
@@ -437,12 +439,13 @@ struct store_object {
 	const struct seal *seals; /* seals of the pieces, if they are encrypted; else NULL */
 	size_t memory; /* bytes of this snapshot */
 	struct quota_share *share; /* counts these bytes; NULL if they are few */
-	/* Set by a reader that has compared all bytes with the checksum. */
+	/* Set by a reader that has compared all bytes with the checksum and found no difference. */
 	atomic_bool verified;
 	/* Set by a reader that has combined the checksums of the parts: 1 if the result is the
 	 * checksum of the object, -1 if not; 0 if unknown. */
 	atomic_int part_sums;
-	/* The bytes of an inline object, encrypted only with a customer's key; else NULL. */
+	/* The bytes of an inline object (kept in the database), encrypted only with a customer's
+	 * key; NULL for other objects. */
 	const void *body;
 	size_t body_len;
 };
@@ -514,7 +517,7 @@ void store_reader_free(struct store_reader *reader);
 struct store_condition {
 	const char *if_match; /* an ETag, or "*" for any object */
 	const char *if_none_match; /* an ETag, or "*" for no object */
-	/* For deletes, the state of the object: */
+	/* For deletes: the state that the object must have. */
 	bool has_size, has_modified;
 	uint64_t size;
 	int64_t modified_s; /* in whole seconds */
@@ -595,7 +598,7 @@ enum store_status store_annotate(
  * object as an older version, behind a delete marker. */
 struct store_delete {
 	const char *key;
-	const char *version; /* store_version_is_valid() */
+	const char *version; /* a valid name (store_version_is_valid()), or NULL */
 	struct store_condition condition; /* a missing object satisfies if_match */
 	bool bypass; /* a retention in the mode STORE_GOVERNANCE does not protect the version */
 	const struct store_origin *origin; /* NULL if the delete is not an event */
@@ -695,7 +698,7 @@ enum store_lock_mode {
 #define STORE_HOLD_ON	       "ON" /* any other value means no hold */
 
 struct store_retention {
-	enum store_lock_mode mode; /* STORE_NOT_LOCKED if there is none */
+	enum store_lock_mode mode; /* STORE_NOT_LOCKED if there is no retention */
 	int64_t until_ns;
 };
 #define STORE_RETENTION_SIZE 24 /* a letter, a blank, a number of 64 bits and NUL */
@@ -712,7 +715,7 @@ bool store_retention_may_become(const struct store_retention *old,
  * never removed from a bucket. */
 struct store_lock {
 	enum store_lock_mode mode; /* mode of the default retention of new versions */
-	unsigned days, years; /* length of the default retention; one of the two is 0 */
+	unsigned days, years; /* length of the default retention; at least one is 0 */
 };
 /* Returns STORE_NO_SUCH_KEY if the bucket has no Object Lock. */
 enum store_status store_lock_get(struct store *store, const char *bucket, struct store_lock *out,
@@ -787,9 +790,9 @@ struct store_upload_place {
 	char key[LIMIT_S3_KEY + 1];
 	char id[STORE_UPLOAD_ID_SIZE];
 };
-/* Checks the next 100 uploads, and aborts uploads that were started before a time and got no part
- * since then; sets *n to the number of aborted uploads. Sets *place to the last upload that was
- * checked, or to zeros if no upload follows. */
+/* Checks the next 100 uploads, and aborts uploads that were started before `before_ns` and got no
+ * part since then; sets *n to the number of aborted uploads. Sets *place to the last upload that
+ * was checked, or to zeros if no upload follows. */
 enum store_status store_upload_expire(struct store *store, int64_t before_ns,
 	struct store_upload_place *place, size_t *n, struct penstock_error *err);
 
@@ -834,7 +837,7 @@ struct store_complete {
 	const struct store_origin *origin; /* NULL if the change is not an event */
 	struct store_condition condition;
 	int64_t modified_ns; /* result */
-	char final_etag[STORE_ETAG_SIZE]; /* result; differs from etag after a repeated call */
+	char final_etag[STORE_ETAG_SIZE]; /* result; may differ from `etag` in a repeated call */
 	char version[STORE_VERSION_SIZE]; /* result; "" in a bucket without versioning */
 };
 enum store_status store_complete(

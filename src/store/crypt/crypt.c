@@ -243,8 +243,8 @@ uint64_t crypt_plain_size(uint64_t size)
 	return chunks * CRYPT_CHUNK + (rest > CRYPT_TAG ? rest - CRYPT_TAG : 0);
 }
 
-/* Decrypts whole chunks, at most CRYPT_BATCH, into `data`. Returns the number of decrypted bytes,
- * or -1 with errno set. */
+/* Decrypts up to `n` chunks, at most CRYPT_BATCH, into `data`. Returns the number of decrypted
+ * bytes, or -1 with errno set. */
 static ssize_t read_chunks(struct opener *o, int fd, uint64_t chunk, void *data, size_t n)
 {
 	ssize_t got = fs_pread_all(

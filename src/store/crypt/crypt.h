@@ -56,11 +56,11 @@ int crypt_encrypt(struct crypt *c, uint64_t chunk, const void *plain, size_t len
  * bytes that were encrypted. */
 int crypt_decrypt(struct crypt *c, uint64_t chunk, const uint8_t *data, size_t len, void *out);
 
-/* Encrypts one key with another, under a random nonce. */
+/* Encrypts `key` with the key `with`, under a random nonce. */
 #define CRYPT_WRAPPED (12 + STORE_KEY_SIZE + CRYPT_TAG)
 int crypt_wrap(const struct store_key *with, const struct store_key *key,
 	uint8_t out[static CRYPT_WRAPPED], struct penstock_error *err);
-/* Returns 1 if the key was wrapped by a key other than `with`, or is damaged. */
+/* Returns 1 if `wrapped` was made with a key other than `with`, or is damaged. */
 int crypt_unwrap(const struct store_key *with, const uint8_t wrapped[static CRYPT_WRAPPED],
 	struct store_key *out, struct penstock_error *err);
 

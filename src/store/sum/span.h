@@ -31,7 +31,7 @@ struct store_span {
 /* Gets the next span; start with {0}. Uses an ETag that is an MD5 if there is no other checksum.
  * Returns false at the end. */
 bool store_span_next(const struct store_object *object, struct store_span *span);
-/* Ends the checksum of the bytes, and returns true if it is the expected one. */
+/* Ends the checksum of the bytes, and returns true if the checksum is the expected value. */
 bool store_span_matches(const struct store_span *span, struct checksum *sum);
 
 #endif
