@@ -1,4 +1,4 @@
-/* Chooses the next job, and decides if its upload may still become visible. */
+/* Chooses the next job, and decides if the upload of a job may still become visible. */
 #include "sync/plan/plan.h"
 
 #include <utlist.h>
@@ -73,8 +73,8 @@ static bool large_must_wait(const struct plan *p, const struct entry *e)
 	return e->seen.size >= PLAN_LARGE && p->workers > 2 && p->large_busy >= p->workers - 2;
 }
 
-/* Returns true if the upload would finish before the deadline at the current rate. New objects are
- * always allowed. */
+/* Returns false if a flush would replace an object and, at the current rate, the upload would not
+ * finish before the deadline. */
 static bool fits(const struct plan *p, const struct entry *e, int64_t now_ms)
 {
 	int64_t ms = p->busy_ms + (p->n_busy ? now_ms - p->busy_since_ms : 0);
@@ -95,7 +95,7 @@ static void set_aside(struct plan *p, struct work *w, int64_t ready_ms)
 }
 
 /* Returns true if a commit must wait. A commit is published after all files that it may name,
- * including files that are behind it in the queue. */
+ * including files that are behind the commit in the queue. */
 static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int64_t *wake_ms)
 {
 	if (w->wait == WAIT_DATA && now_ms < w->ready_ms) {
@@ -112,15 +112,15 @@ static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int6
 	return true;
 }
 
-/* Finds another name of the same file that is not published yet, and returns the work of that name,
- * or NULL if there is none. Prefers a work that can be published soon, and then sets `*soon`. Files
- * in the line are not found. */
+/* Searches for a name that is not published yet and has the inode of the file that `gone` named.
+ * Returns the work of that name, or NULL if there is no such name. Prefers a work that can be
+ * published soon, and then sets `*soon` to true. Does not search the line. */
 static const struct work *successor_of(const struct plan *p, const struct work *gone, bool *soon)
 {
 	const struct work *found = NULL;
 	const struct entry *e = gone->entry;
-	/* The object holds one of these versions: the recorded one, or one whose upload got no
-	 * reply. */
+	/* The inodes of the files that the object may hold: of the recorded version, and of a
+	 * version whose upload got no reply. */
 	const uint64_t known = e->flags & ENTRY_PUBLISHED ? gone->published.ino : 0,
 		       unsure = e->flags & ENTRY_UNSURE ? e->unsure_ino : 0;
 
@@ -227,8 +227,8 @@ static bool nothing_to_delete(struct plan *p, struct entry *e)
 	return true;
 }
 
-/* Moves the files of the line that the head must wait for into the queue, and the head behind
- * them. */
+/* Moves the files of the line (line.h) that the head must wait for into the queue, and the head
+ * behind these files. */
 static void put_behind_line(struct plan *p, struct dir *d, int64_t now_ms)
 {
 	struct work *w;
@@ -241,9 +241,9 @@ static void put_behind_line(struct plan *p, struct dir *d, int64_t now_ms)
 	}
 }
 
-/* Returns true if the head must be copied together with other small files, because it may refer to
- * files that were closed after it. Sets `*wait` if the head must wait for the next attempt to copy,
- * or was put behind the copies of other files. */
+/* Returns true if the head must be copied together with other small files, because the head may
+ * refer to files that were closed later. Sets `*wait` to true if the head must wait for the next
+ * attempt to copy, or was put behind the copies of other files. */
 static bool to_be_frozen(
 	struct plan *p, struct dir *d, int64_t now_ms, int64_t *wake_ms, bool *wait)
 {

@@ -130,7 +130,8 @@ static bool is_unchanged(const struct plan *p, const struct entry *e, const stru
 	       ident_equal(ident, w ? &w->published : &e->seen);
 }
 
-/* Returns true if the file goes into the line: it is new, and other files wait. */
+/* Returns true if the file goes into the line (line.h): the file has no object, and other files
+ * wait. */
 static bool is_to_park(const struct plan *p, const struct entry *e, enum close_kind kind)
 {
 	const struct work *w = e->work;
@@ -151,8 +152,9 @@ static int64_t quiet_at(const struct plan *p, const struct work *w, int64_t now_
 					     : latest;
 }
 
-/* A small file that is closed again while it is queued may refer to files that were closed in
- * between. `found` is true for the event of a close that the scan has found already. */
+/* Returns the way to send a file after its close. A small file that is closed again while it is
+ * queued may refer to files that were closed in between, so it is sent from a copy. `found` is true
+ * for the event of a close that the scan has found already. */
 static enum work_how how_after_close(const struct work *w, const struct ident *ident, bool found)
 {
 	if (found)

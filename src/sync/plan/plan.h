@@ -88,7 +88,7 @@ struct job {
 	struct ident grown, sent;
 	uint64_t grown_crc;
 	int64_t partial_ms; /* time since the file went to partial/; INT64_MAX if never */
-	char etag[ENTRY_ETAG_SIZE]; /* ETag of the object; "" if there is none or if `older` */
+	char etag[ENTRY_ETAG_SIZE]; /* ETag of the object; "" if there is no ETag, or if `older` */
 	bool older; /* the object is of an attempt before the run started over */
 };
 

@@ -30,7 +30,7 @@ bool ident_equal(const struct ident *a, const struct ident *b);
 
 enum entry_state {
 	ENTRY_CLEAN, /* published as it is, or a link or directory: nothing to publish */
-	ENTRY_OPEN, /* changed, and a writer has it open */
+	ENTRY_OPEN, /* changed, and a writer has the file open */
 	ENTRY_HELD, /* closed by the exit of a writer; how the writer ended is not known yet */
 	ENTRY_CLOSED, /* to be published */
 	ENTRY_SUSPECT, /* closed by a kill: sent to partial/, not under its name */
@@ -64,7 +64,7 @@ enum entry_flag {
 	ENTRY_IN_PARTIAL = 1 << 4, /* partial/ holds a version of the file */
 	ENTRY_SEEN = 1 << 5, /* the current scan has found the name */
 	ENTRY_WARNED = 1 << 6, /* a warning about this name was given */
-	ENTRY_OLDER = 1 << 7, /* from an earlier attempt; the run has started over */
+	ENTRY_OLDER = 1 << 7, /* the object is from before the run started over */
 	ENTRY_THERE = 1 << 8, /* the current review has handled the object */
 	ENTRY_LINE = 1 << 9, /* the entry has a place in the line, in any state */
 	ENTRY_AGAIN = 1 << 10, /* the file was closed again while it had that place */
@@ -95,8 +95,8 @@ struct entry {
 	char *text; /* owned: the target of a link, or an unusual ETag */
 	struct ident seen; /* as last seen; as published if the state is CLEAN or GONE */
 	uint64_t crc; /* CRC-64 of the published bytes; if PARKED, the number of the file's close */
-	/* ENTRY_UNSURE: inode of the file whose upload failed; UNSURE_ANY if there were several, 0
-	 * if there was none */
+	/* ENTRY_UNSURE: inode of the file whose upload failed; UNSURE_ANY for several files, 0 for
+	 * no file */
 	uint64_t unsure_ino;
 	uint16_t mode; /* with the type */
 	struct etag etag;
@@ -117,9 +117,10 @@ struct opening {
 	int64_t grown_cost_ms; /* duration of that publication */
 	int64_t partial_ms; /* time at which the file last went to partial/; 0 if never */
 	uint8_t looked; /* number of searches for the writers */
-	/* Only a refused lease shows that the file is open, and `closed_as` is the kind of its last
-	 * close. The kernel reports a close before it grants leases again. So the lease may be
-	 * refused after the last close was reported, and then no further close is reported. */
+	/* Set if only a refused lease shows that the file is open; `closed_as` is then the kind of
+	 * its last close. The kernel reports a close before it grants leases again. So the lease
+	 * may be refused after the last close was reported, and then no further close is
+	 * reported. */
 	bool by_lease;
 	uint8_t closed_as; /* enum close_kind */
 };
@@ -181,7 +182,7 @@ struct work {
 	int64_t changed_ms; /* last change or close that was seen */
 	int64_t ready_ms; /* earliest time of the next job */
 	int64_t waiting_ms; /* time since which a close is unpublished; 0 if there is none */
-	/* Numbers of the last close, and of the first one that is not published. */
+	/* Numbers of the last close, and of the first close that is not published. */
 	uint64_t close, first_close;
 	/* waits until this number of entries of its directory have left the line */
 	uint64_t behind;
@@ -209,12 +210,12 @@ struct dir {
 	struct dir *active_next, *active_prev; /* list of the directories with a queue */
 	struct entry *line, *line_tail; /* the line: closed files that are not in the queue yet */
 	struct dir *lined_next, *lined_prev; /* list of the directories with a line */
-	uint64_t line_in, line_out; /* number of all entries that have joined and left the line */
+	uint64_t line_in, line_out; /* numbers of entries that ever joined the line, and left it */
 	int64_t line_ms; /* time at which the line began */
 	bool lined;
 	struct dir *scan_next, *scan_prev; /* list of the directories to be read */
 	uint32_t id;
-	int wd; /* inotify; -1 if there is none */
+	int wd; /* inotify watch; -1 if there is no watch */
 	bool busy; /* a worker has a file of the queue */
 	unsigned n_frozen; /* copies of files in the queue that are not published yet */
 	int64_t freeze_ms; /* time of the next attempt to copy the small files */

@@ -21,7 +21,8 @@
 
 static const char *const list_names[MANIFEST_LISTS_] = {"files", "replaced", "partial"};
 
-/* Writes `"name":"encoded"`, after a comma if it is not the first member ("path"). */
+/* Writes `"name":"encoded"`, after a comma unless the member is the first of its object
+ * ("path"). */
 static int put_name(FILE *f, const char *name, const char *value)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SYNC_LINE);
@@ -106,7 +107,8 @@ static int corrupt(const struct reader *r, const char *why, struct penstock_erro
 		err, PENSTOCK_E_CORRUPT, "cannot read '%s': line %u: %s", r->name, r->number, why);
 }
 
-/* Reads the next line without its newline. Returns 1 at the end of the file. */
+/* Reads the next line without its newline. Returns 0, 1 at the end of the file, or a negative
+ * code. */
 static int next_line(struct reader *r, struct penstock_error *err)
 {
 	char *end;
@@ -124,8 +126,8 @@ static int next_line(struct reader *r, struct penstock_error *err)
 	return 0;
 }
 
-/* Stores the decoded string member in `*out`, or NULL if it is missing. Returns false if the member
- * is invalid. */
+/* Stores the decoded string member in `*out`, or NULL if the member is missing. Returns false if
+ * the member is invalid. */
 static bool get_name(json_t *object, const char *member, struct buf *into, const char **out)
 {
 	const char *text = json_string_value(json_object_get(object, member));

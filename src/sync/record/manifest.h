@@ -64,7 +64,7 @@ typedef int (*manifest_fn)(void *cookie, enum manifest_list list, const struct m
 /*
  * Reads a whole manifest; `fn` returns non-zero to stop. Returns -PENSTOCK_E_CORRUPT if `f` is not
  * a manifest or is truncated; `fn` may have been called before. Returns -PENSTOCK_E_UNSUPPORTED if
- * the manifest has a later version. `name` is for messages.
+ * the manifest has another version of the format. `name` is for messages.
  */
 int manifest_read(FILE *f, const char *name, struct manifest_head *head, manifest_fn fn,
 	void *cookie, struct penstock_error *err);

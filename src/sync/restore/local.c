@@ -171,7 +171,8 @@ void restore_drop_begun(const struct restore *r)
 
 /* ---- checkpoints that a local commit proves to be complete ---- */
 
-/* Returns the checkpoint that `path` may be part of, or NULL if there is none. */
+/* Returns the checkpoint that `path` may be part of, or NULL if there is no such checkpoint, or if
+ * out of memory. */
 static char *checkpoint_of(const struct restore *r, const char *path)
 {
 	_cleanup_free_ char *part = strdup(path);
@@ -322,8 +323,8 @@ static int check_name(
 		e->flags &= (uint16_t)~ENTRY_KEEP;
 		return 0;
 	}
-	/* Links are not in the journal. A link that the manifest does not know yet stays, unless a
-	 * file or directory belongs there. */
+	/* Links are not in the journal. A link stays if the table has no entry of its name: the
+	 * manifest may not list the link yet. */
 	return e ? restore_set_aside(r, path, st->st_mode, err) : 0;
 }
 

@@ -98,7 +98,8 @@ static void warn_unsent(struct sync *s, const char *dir)
 }
 
 /* Sends all regular files below `name` in the open directory `at`; `dir` is the path of `name`, and
- * `path` its place in the output. Returns 1, and stops, if no file can be sent now. */
+ * `path` its place in the output. Returns 1, and stops, if no file can be sent now; else 0, or a
+ * negative code. */
 static int send_below(const struct left *left, int at, const char *name, const char *dir,
 	const char *path, struct penstock_error *err)
 {
