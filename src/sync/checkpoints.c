@@ -154,7 +154,8 @@ enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uin
 
 /* ---- commits of other runs and programs ---- */
 
-/* Sets the error that names the owner of the commit and the command that moves it away. */
+/* Sets the error that names the owner of the commit and the command that moves the checkpoint
+ * away. */
 static int refuse(const struct sync *s, const char *commit, const struct object_info *there,
 	struct penstock_error *err)
 {

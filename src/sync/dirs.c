@@ -117,7 +117,7 @@ void dirs_watch(struct sync *s, struct dir *d, int fd)
 		s->status.polling = true;
 		return;
 	}
-	/* The directory was watched under another name: it was moved. */
+	/* A directory that is watched under another name has been moved. */
 	other = dirs_of_watch(s, wd);
 	if (other)
 		dirs_unwatch(s, other);

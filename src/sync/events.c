@@ -1,4 +1,4 @@
-/* Events for the caller, and the signal that wakes the owner thread. */
+/* Reports events to the caller, and wakes the owner thread. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

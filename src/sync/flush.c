@@ -102,8 +102,8 @@ static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_erro
 	return 0;
 }
 
-/* Returns 1 if all objects hold the bytes of their files, 0 if some files are sent again. Under
- * lock. */
+/* Compares files with their objects if recheck_counts() requires it. Returns 1 if no difference was
+ * found, 0 if some files are sent again, or a negative code. Under lock. */
 static int recheck(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 {
 	uint64_t again = 0;
@@ -118,7 +118,8 @@ static int recheck(struct sync *s, int64_t deadline_ms, struct penstock_error *e
 	return rc < 0 ? rc : again == 0;
 }
 
-/* Returns 1 if all published objects still exist, 0 if some files are sent again. Under lock. */
+/* Checks that the published objects still exist. Returns 1 if the bucket is as expected, 0 if files
+ * are sent again or objects deleted, or a negative code. Under lock. */
 static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 {
 	uint64_t again = 0;

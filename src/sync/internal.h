@@ -54,7 +54,7 @@ struct kept {
 	char *path, *etag, *key;
 	uint64_t size;
 	bool fresh; /* this sync has made or seen the copy */
-	bool there; /* a listing shows the copy */
+	bool there; /* a listing has shown the copy */
 	UT_hash_handle hh; /* by key */
 };
 
@@ -102,7 +102,7 @@ struct sync {
 	struct journal *journal;
 	bool journal_warned;
 	int64_t journal_sync_ms; /* earliest time of the next fdatasync */
-	uint64_t journal_live_size; /* size after the last rewrite */
+	uint64_t journal_live_size; /* size of the journal after its last rewrite */
 	bool journal_syncing;
 	bool journal_dirty; /* some records are written but not synced */
 	char journal_boot[PROCESS_BOOT_ID_SIZE]; /* the boot that the records are valid for */
@@ -123,8 +123,8 @@ struct sync {
 	int64_t manifest_ms; /* earliest time of the next manifest */
 	uint64_t generation;
 	char manifest_etag[OBJECT_ETAG_SIZE];
-	/* time at which the store received the manifest that was read at the start; 0 if there was
-	 * none */
+	/* time at which the store received the manifest that was read at the start; 0 without a
+	 * manifest */
 	int64_t manifest_ns;
 	uint64_t uploads; /* number of the last upload, for its metadata */
 	/* numbers of scans; a flush waits for a scan that starts after the flush has begun */
@@ -178,7 +178,7 @@ void sync_wake_owner(struct sync *s);
 bool flush_is_settled(const struct sync *s);
 
 /* observe.c; under lock */
-/* Handles up to 64 KiB of pending events of the watch. Returns true if there were any. */
+/* Handles up to 64 KiB of pending events of the watch. Returns true if an event was pending. */
 bool observe_events(struct sync *s);
 /* Reads all events up to now, even if the owner thread has not run for a long time. */
 void observe_catch_up(struct sync *s);
@@ -200,7 +200,7 @@ void dirs_forget(struct sync *s, struct dir *d);
  * scan. */
 void observe_again(struct sync *s, int64_t now_ms);
 /* Like observe_again(), with a warning that the output cannot be examined, at most one per minute.
- * For a lack of memory or descriptors, and for failed reads. */
+ * Called if out of memory or descriptors, and if a read fails. */
 void observe_short(struct sync *s, const char *what);
 void observe_no_memory(struct sync *s);
 
@@ -209,7 +209,7 @@ void observe_start(struct sync *s);
 /* Reads a limited number of names. Returns the time until the next call, in ms. */
 int observe_scan(struct sync *s, int64_t now_ms);
 /* Finds the processes that have the changed files open for writing. Returns the time of the next
- * call, INT64_MAX if none is needed. */
+ * call, or INT64_MAX if no call is needed. */
 int64_t observe_writers(struct sync *s, int64_t now_ms);
 /* Marks the files that have a writer now: their next close counts as caused by a kill. */
 void observe_doomed(struct sync *s);
@@ -219,7 +219,8 @@ void observe_stop(struct sync *s);
 /* Runs JOB_FREEZE. Under lock. */
 void freeze_dir(struct sync *s, struct dir *d);
 /* Returns a copy of a small file, which the caller frees, or NULL if the file has a writer, changed
- * meanwhile, is too large or cannot be read, or if out of memory. */
+ * meanwhile, is too large or cannot be read, or if out of memory. Stores the outcome of the request
+ * for a lease in `*lease`. */
 struct frozen *freeze_file(int fd, enum lease *lease);
 
 /* upload.c; without the lock. `result->etag` is owned by the caller. */
@@ -233,8 +234,8 @@ int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	const atomic_int *cancel, struct penstock_error *err);
 
 /* recheck.c */
-/* Returns true if files must be compared with their objects to find those that must be sent. Under
- * lock. */
+/* Returns true if only a comparison of files with their objects shows which files must be sent.
+ * Under lock. */
 bool recheck_counts(const struct sync *s);
 /* The published content of an object. */
 struct published {
@@ -246,7 +247,7 @@ struct published {
 /* Fills `p` from an entry whose `seen` is the published version. */
 void published_of(const struct entry *e, struct published *p);
 /* Compares a file with its object. Returns 1 if both hold the same bytes, 0 if not or if they
- * cannot be compared, and -code on another error. Without the lock. */
+ * cannot be compared, and a negative code on another error. Without the lock. */
 int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 	const struct published *p, struct penstock_error *err);
 /*
@@ -286,7 +287,7 @@ bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest)
 /* keep.c */
 /* Appends the key of the file `path` to an empty `key`; upload_key() also checks it. */
 int sync_key(const struct sync *s, const char *path, struct buf *key, struct penstock_error *err);
-/* Appends the key below partial/. */
+/* Appends the key below partial/ of the file `path`. */
 void sync_partial_key(const struct sync *s, const char *path, struct buf *key);
 /* Sends a HEAD request for the object of the file `path`. */
 int sync_head(
@@ -296,7 +297,7 @@ int sync_head(
 int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cookie,
 	struct penstock_error *err);
 /* Under lock: */
-/* Does nothing if the key is already known. Returns -1 if out of memory. */
+/* Records a copy under `key`, unless that copy is already recorded. Returns -1 if out of memory. */
 int keep_add(struct sync *s, const char *path, const char *etag, const char *key, uint64_t size);
 /* Forgets a copy that was removed. */
 void keep_drop(struct sync *s, const char *key);
@@ -311,7 +312,7 @@ bool keep_is_of_sync(const struct sync *s, const struct object_info *there);
 /* Returns true if any attempt of this run uploaded the object. */
 bool keep_is_of_run(const struct sync *s, const struct object_info *there);
 /* Keeps the object `there`, which has the key `key`. Returns 1 if the object is kept and recorded,
- * 0 if the object changed or is gone and must be examined again. */
+ * 0 if the object changed or is gone and must be examined again, or a negative code. */
 int keep_object(struct sync *s, const char *path, const char *key, const struct object_info *there,
 	struct penstock_error *err);
 /* Records the copies of an earlier attempt that was killed before it recorded them, and forgets
@@ -349,8 +350,8 @@ void state_write_journal(struct sync *s);
 int state_attach(struct sync *s, struct penstock_error *err);
 /* Writes the manifest. Without the lock. Returns -PENSTOCK_E_PRECONDITION if ownership was lost. */
 int state_write_manifest(struct sync *s, struct penstock_error *err);
-/* Sets `*owner` to false if another sync wrote the manifest that is in the bucket. Without the
- * lock. */
+/* Sets `*owner` to false if another sync wrote the manifest that is in the bucket, else to true.
+ * Without the lock. */
 int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err);
 void state_lost(struct sync *s);
 

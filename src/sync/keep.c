@@ -161,7 +161,7 @@ bool keep_is_ours(const struct sync *s, const struct object_info *there, bool ol
 }
 
 /* Records the copy before anything is overwritten. The record is passed to the kernel at once, so a
- * kill of penstock does not lose it. Returns 1. */
+ * kill of penstock does not lose the record. Returns 1, or a negative code. */
 static int note_kept(struct sync *s, const char *path, const struct object_info *there,
 	const char *key, struct penstock_error *err)
 {
@@ -191,7 +191,7 @@ static bool is_fresh(struct sync *s, const char *key)
 }
 
 /* Examines the key of the copy. Returns 1 if the copy exists, 2 if the key has another object, 0 if
- * the key has no object or may not be read. */
+ * the key has no object or may not be read, or a negative code. */
 static int look_for_copy(struct sync *s, const char *key, const struct object_info *there,
 	struct penstock_error *err)
 {
@@ -206,8 +206,8 @@ static int look_for_copy(struct sync *s, const char *key, const struct object_in
 	return copy.size == there->size ? 1 : 2;
 }
 
-/* Makes the copy unless it exists. Returns 1 if the copy exists, 0 if the object under `from` must
- * be examined again. */
+/* Makes the copy unless it exists. Returns 1 if the copy exists now, 0 if the object under `from`
+ * must be examined again, or a negative code. */
 static int copy_once(struct sync *s, const char *path, const char *from,
 	const struct object_info *there, struct penstock_error *err)
 {

@@ -136,7 +136,7 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 		plan_found(e);
 }
 
-/* The scan found a file that was being written. */
+/* Handles a file that counts as open: notes a change, or a close that was missed. */
 static void see_open(struct sync *s, struct entry *e, const char *path, const struct stat *st,
 	const struct ident *ident, int64_t now_ms)
 {

@@ -102,7 +102,7 @@ static int collect(void *cookie, struct entry *e)
 }
 
 /* Returns 1 if the file holds the same bytes as the object or cannot be opened, else 0, with the
- * identity of the file in `now`. */
+ * identity of the file in `now`; a negative code on error. */
 static int look_at(struct sync *s, const char *path, const struct ident *seen,
 	const struct published *p, struct ident *now, struct penstock_error *err)
 {

@@ -228,8 +228,8 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Counts the removed copies. The first `n` of the marked copies were requested, and those in
- * `refused` were not removed. */
+/* Counts the removed copies. The removal of the first `n` marked copies was requested; the copies
+ * in `refused` were not removed. */
 static void count_removed(struct replaced_list *list, const struct strlist *refused, size_t n,
 	struct replaced_sum *removed)
 {

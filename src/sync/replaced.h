@@ -1,5 +1,5 @@
 /*
- * The copies of objects that a run made before it overwrote the objects. keep.c makes the copies,
+ * Copies of objects, which a run made before it overwrote the objects. keep.c makes the copies,
  * below `<state>replaced/` in the bucket, where <state> is "PREFIX.penstock/runs/ID/".
  *
  *	#include "transfer/objects.h"
@@ -64,8 +64,8 @@ struct replaced_bound {
  * PENSTOCK_E_LIMIT if even that key is too long. */
 int replaced_key(const char *state, const char *path, const struct object_info *there, unsigned n,
 	struct buf *key, struct penstock_error *err);
-/* Returns the path of the file that a copy belongs to, or NULL if the path was too long for a key.
- * The result may point into `decoded`. */
+/* Returns the path of the file that a copy belongs to, or NULL if the path was too long for a key,
+ * or if no copy has such a key. The result may point into `decoded`. */
 const char *replaced_path(const char *state, const char *key, struct buf *decoded);
 bool replaced_is_of_run(const char *state, const char *key);
 

@@ -103,7 +103,7 @@ static void judge(struct review *r, struct entry *e, const char *path, bool ther
 		r->memory |= plan_again(&r->s->plan, e, !there, clock_monotonic_ms()) < 0;
 		r->again++;
 	} else {
-		e->flags |= ENTRY_THERE; /* the object was requested */
+		e->flags |= ENTRY_THERE; /* do not request the object again */
 		if (!r->nowhere++)
 			snprintf(r->first, sizeof(r->first), "%s", path);
 	}

@@ -1,5 +1,5 @@
-/* The periodic work of the owner thread: it watches and reads directories, and finds the writers of
- * files. */
+/* Does the periodic work of the owner thread: watches and reads directories, and finds the writers
+ * of files. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +50,7 @@ static bool scan_open(struct sync *s, struct dir *d)
 	return true;
 }
 
-/* Ends the scan of a directory that was read to its end: looks up the names that the scan has not
- * found. */
+/* Ends the scan of a directory: looks up the known names that the scan has not found. */
 static void scan_close(struct sync *s, int64_t now_ms)
 {
 	struct dir *d = s->scan_dir;

@@ -1,4 +1,4 @@
-/* Writes the journal of a running sync, and replays the journal of an earlier one. */
+/* Writes the journal of a running sync, and replays the journal of an earlier sync. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

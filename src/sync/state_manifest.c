@@ -17,12 +17,12 @@
 #include "sync/internal.h"
 
 #define MANIFEST_MS   1000 /* minimum time between two manifests of a running sync */
-#define MANIFEST_COST 20 /* minimum time between two manifests, as a multiple of the cost of one */
+#define MANIFEST_COST 20 /* minimum pause: this multiple of the time to write a manifest */
 
 /* ---- read ---- */
 
 /* Reads the manifest through a file in the private directory. Returns -PENSTOCK_E_NOT_FOUND if the
- * store has none. */
+ * store has no manifest. */
 static int fetch_manifest(const struct sync *s, struct manifest_head *head,
 	struct object_info *info, manifest_fn fn, void *cookie, struct penstock_error *err)
 {
@@ -142,8 +142,8 @@ static int merge_item(void *cookie, enum manifest_list list, const struct manife
 	return m->memory;
 }
 
-/* Now that deletion is allowed, deletes the object of a file that is gone, if this run published
- * the object. */
+/* Deletes the object of a file that is gone, if deletion is allowed now and this run published the
+ * object. */
 static int settle_gone(void *cookie, struct entry *e)
 {
 	struct sync *s = cookie;
@@ -185,8 +185,8 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	s->complete_conditions = honoured.complete;
 	s->remove_conditions = honoured.remove;
 	s->generation = head.generation;
-	/* The sync was killed after it wrote the manifest, and before the journal recorded that:
-	 * the local files are as new as the manifest. */
+	/* An earlier sync was killed after it wrote the manifest and before the journal recorded
+	 * the manifest: the local files are as new as the manifest. */
 	if (s->generation > s->journal_generation && leftovers_is_ours(s, &info))
 		s->journal_generation = s->generation;
 	snprintf(s->manifest_etag, sizeof(s->manifest_etag), "%s", found ? info.etag : "");

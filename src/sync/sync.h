@@ -72,8 +72,8 @@ typedef void (*sync_event_fn)(
 	void *cookie, enum sync_event event, const char *path, uint64_t bytes, const char *detail);
 
 /*
- * Adds the processes of the steps that may write to the directory, by calling add(arg, pid) for
- * each. Called from the owner thread.
+ * Calls add(arg, pid) for each process of the steps that may write to the directory. Called from
+ * the owner thread.
  */
 typedef void (*sync_pids_fn)(void *cookie, void (*add)(void *arg, pid_t pid), void *arg);
 
@@ -92,8 +92,8 @@ struct sync_options {
 	const char *state_prefix; /* below `prefix`, no trailing slash: ".penstock/runs/ID" */
 	const char *run_id;
 	int attempt; /* 1, 2, …; recorded in the manifest */
-	/* attempt at which the run last started over, 0 if it never did: files of earlier attempts
-	 * are neither restored nor deleted */
+	/* attempt at which the run last started over, 0 if the run never started over: files of
+	 * earlier attempts are neither restored nor deleted */
 	int began;
 	/* local file, created with mode 0600; NULL if there is no journal */
 	const char *journal_path;
@@ -178,7 +178,7 @@ struct sync_status {
 	uint64_t bytes_published; /* bytes sent, without the parts that the store copied */
 	uint64_t files_waiting; /* names with an unpublished change */
 	uint64_t bytes_waiting;
-	int64_t lag_ms; /* age of the oldest unpublished change; 0 if there is none */
+	int64_t lag_ms; /* age of the oldest unpublished change; 0 if there is no such change */
 	uint64_t files_suspect;
 	uint64_t deleted;
 	uint64_t compared; /* number of comparisons of a file with its object by flushes */
@@ -189,14 +189,15 @@ struct sync_status {
 	/* wall clock, ns: the time since which uploads, or the manifest, fail because the store is
 	 * unavailable; 0 if the store is available */
 	int64_t away_ns;
-	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success; 0 if there was none */
+	/* clock_monotonic_ms() of the last publication; 0 before the first */
+	int64_t last_publish_ms;
 };
 void sync_get_status(struct sync *s, struct sync_status *status);
 
 /*
- * Announces that the machine stops at `deadline_ms` of clock_monotonic_ms() (0 if it does not). A
- * flush does not start an upload over a good object if the upload would end after the deadline at
- * the current rate, and fails with PENSTOCK_E_TIMEOUT.
+ * Announces that the machine stops at `deadline_ms` of clock_monotonic_ms() (0 if the machine does
+ * not stop). A flush does not start an upload over a good object if the upload would end after the
+ * deadline at the current rate, and fails with PENSTOCK_E_TIMEOUT.
  */
 void sync_hurry(struct sync *s, int64_t deadline_ms);
 
@@ -212,7 +213,7 @@ bool sync_retire(struct sync *s, const char *path);
  * `path`, in the bucket. */
 bool sync_has_object(struct sync *s, const char *path);
 /* Adds the paths of the commits that exist only as objects from before the run started over.
- * Returns 1, or 0 if the commits are not known yet. */
+ * Returns 1, 0 if the commits are not known yet, or -PENSTOCK_E_MEMORY. */
 int sync_older_commits(struct sync *s, struct strlist *commits, struct penstock_error *err);
 /* Returns true if the file exists only as an object from before the run started over. */
 bool sync_is_older(struct sync *s, const char *path);

@@ -438,7 +438,7 @@ static void run_partial(struct upload *u, struct job_result *r, struct penstock_
 	r->ident = u->ident;
 }
 
-/* Sends the present content of an open file. */
+/* Sends the present content of an open file, under its name or to partial/. */
 static void run_grown(struct upload *u, struct job_result *r, struct penstock_error *err)
 {
 	const struct job *job = u->job;

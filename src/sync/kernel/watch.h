@@ -14,7 +14,7 @@ struct watch;
 enum watch_event {
 	WATCH_MODIFIED, /* a file was written to */
 	WATCH_CLOSED, /* a file was closed by a writer, or moved into place */
-	WATCH_APPEARED, /* a name appeared: by open, mkdir, link, or a directory moved here */
+	WATCH_APPEARED, /* a name appeared: by open, mkdir or link, or as a moved directory */
 	WATCH_GONE, /* a name disappeared */
 	WATCH_ATTRIB, /* mode, times or number of links changed */
 	WATCH_OVERFLOW, /* events were lost; wd and name are meaningless */
