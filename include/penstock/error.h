@@ -55,7 +55,7 @@ struct penstock_error {
 	/* 1 if every request to the bucket fails in this way: no such bucket, wrong key, expired
 	 * token */
 	int repeats;
-	char *message; /* owned; one line, causes included */
+	char *message; /* owned by the struct; one line, with the causes */
 };
 
 /* clang-format off */

@@ -352,7 +352,7 @@ const void *blob_map(struct store *store, struct store_blob *blob)
 
 /* --- memory for bodies --------------------------------------------------------------------- */
 
-/* Returns memory of LIMIT_STORE_HELD bytes for a whole body, or NULL if none is available now.
+/* Returns memory of LIMIT_STORE_HELD bytes for a whole body, or NULL if no memory is free now.
  * Writing a file at once costs less than writing each piece as it arrives, and the hasher need not
  * read the file again. */
 static void *held_take(struct held *held)
@@ -439,7 +439,7 @@ static void sealer_stop(struct store_body *body)
 	free(take_pointer(body->opener));
 }
 
-/* Pins the id before its file exists: the sweep skips pinned ids. */
+/* Creates the file of a body. Pins the id first: the sweep skips pinned ids. */
 static int body_create_file(struct store_body *body, struct penstock_error *err)
 {
 	struct store *store = body->store;
@@ -652,7 +652,7 @@ static int sync_dir(struct store *store, const char *path, struct penstock_error
 	return 0;
 }
 
-/* A new data/xx must be durable before its files count as durable. */
+/* Makes a new data/xx durable, without which its files would not count as durable. */
 static int sync_parent(struct store *store, unsigned dir, struct penstock_error *err)
 {
 	bool made;

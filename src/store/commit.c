@@ -573,7 +573,7 @@ static void *committer_main(void *arg)
 		if (list)
 			count_commit(store, length_of(list));
 		while (list) {
-			struct txn *next = list->next; /* done() may free it */
+			struct txn *next = list->next; /* done() may free `list` */
 
 			list->done(store, list);
 			list = next;

@@ -186,8 +186,8 @@ static int create_private(const char *path, struct penstock_error *err)
 	return 0;
 }
 
-/* SQLite opens a database without a log only if it can create the log, or if the database is
- * immutable. */
+/* Returns true if the database must be opened as immutable. SQLite opens a database without a log
+ * only if it can create the log, or if the database is immutable. */
 static bool is_immutable(const struct store *store)
 {
 	return store->guest && faccessat(store->root_fd, ".", W_OK, 0) < 0 && errno == EROFS &&
@@ -323,8 +323,9 @@ int db_run(sqlite3_stmt *st)
 	return rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : rc;
 }
 
-/* SQLite reports a full disk only for plain writes: not for quotas, syncs, or the growing index of
- * the log. Changes are written to the log, so the errno is that of the log's file. */
+/* Returns true if the disk is full. SQLite reports a full disk only for plain writes: not for
+ * quotas, syncs, or the growing index of the log. Changes are written to the log, so the errno is
+ * that of the log's file. */
 static bool is_full(struct db *db, int rc)
 {
 	sqlite3_file *log = NULL;

@@ -83,7 +83,7 @@ int db_add_blob(
  * still have the id of the earlier body. */
 uint64_t db_next_id(struct store *store);
 /* For apply functions: makes the row `next-blob` of the table `meta` larger than the id that the
- * change uses, if it is not. Returns 0 or an SQLite error code. */
+ * change uses, unless the row is larger already. Returns 0 or an SQLite error code. */
 int db_reserve_id(struct store *store, uint64_t id);
 
 /* --- the committer (commit.c) -------------------------------------------------------------- */
@@ -116,8 +116,8 @@ int committer_start(struct store *store, struct penstock_error *err);
 void committer_stop(struct store *store);
 /* Submits a change; the committer calls `done` on its thread. */
 void txn_submit(struct store *store, struct txn *txn);
-/* Submits a change, repeatedly if it needs several transactions, and waits; moves its error to
- * err. */
+/* Submits a change, repeatedly if it needs several transactions, and waits; moves the error of the
+ * change to `err`. */
 enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_error *err);
 
 /* For apply functions: marks the key as changed in this batch. */
@@ -447,8 +447,8 @@ struct store {
 	atomic_bool stop_sweep;
 };
 
-/* Returns the time of a change: the wall clock, but later than the time of the previous change, as
- * the clock may have been set back. */
+/* Returns the time of a change: the wall clock, but later than `last_ns`, the time of the previous
+ * change, because the clock may have been set back. */
 int64_t time_after(int64_t last_ns);
 
 /* Gets the object of a row, which has the columns of SQL_OBJECT_GET. The caller holds

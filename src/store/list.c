@@ -52,7 +52,7 @@ struct list_walk {
 	/* a text that sorts after the id of the upload and before later ids */
 	char id[STORE_UPLOAD_ID_SIZE + 1];
 	int64_t before_ns; /* time of the version */
-	bool has_newer; /* versions of that key were listed before */
+	bool has_newer; /* earlier pages have newer versions of that key */
 };
 
 /* Returns the length of the common prefix that replaces a key in the listing, or 0 if the key

@@ -17,7 +17,7 @@
 static const char letters[] = {
 	[STORE_NOT_LOCKED] = '-', [STORE_GOVERNANCE] = 'G', [STORE_COMPLIANCE] = 'C'};
 
-/* An unknown mode counts as the strictest mode. */
+/* Returns the mode of a letter; an unknown letter counts as the strictest mode. */
 static enum store_lock_mode mode_of(char letter)
 {
 	return letter == letters[STORE_NOT_LOCKED]   ? STORE_NOT_LOCKED

@@ -174,7 +174,8 @@ static int drop_stale(
 	return txn_drop_upload(store, upload->bucket, upload->key, strlen(upload->key), upload->id);
 }
 
-/* Leaves txn->more unset: the caller has other work between two transactions. */
+/* Drops the uploads that were found. Leaves txn->more unset: the caller has other work between two
+ * transactions. */
 static int apply_expire(struct store *store, struct txn *txn)
 {
 	struct expire_txn *t = (struct expire_txn *)txn;

@@ -70,9 +70,10 @@ static int prepare_root(struct store *store, struct penstock_error *err)
 }
 
 /*
- * The names of the database, of the data directory, of the root, and of the directories created
- * above the root must be durable, too. Any parent may have been created, so all parents are synced,
- * except directories without write permission, which existed before.
+ * Syncs the root and its parents: the names of the database, of the data directory, of the root,
+ * and of the directories created above the root must be durable, too. Any parent may have been
+ * created, so all parents are synced, except directories without write permission, which existed
+ * before.
  */
 static int sync_root(struct store *store, struct penstock_error *err)
 {
@@ -242,8 +243,8 @@ static int open_guest(
 	return rc;
 }
 
-/* With the changes of an owner the directory is no longer the backup of another store, so no later
- * backup may overwrite it. */
+/* Removes the mark of a backup. With the changes of an owner the directory is no longer the backup
+ * of another store, so no later backup may overwrite it. */
 static int remove_backup_mark(struct store *store, struct penstock_error *err)
 {
 	if (unlinkat(store->root_fd, STORE_BACKUP_MARK, 0) < 0 && errno != ENOENT)

@@ -326,7 +326,7 @@ struct store_key {
 };
 
 /* An object or an upload whose bytes are encrypted has this header of the store. The caller adds
- * this header, and encrypts the body with the same key. */
+ * this header, and calls store_body_encrypt() with the same key. */
 #define STORE_ENCRYPTION_HEADER ":encryption"
 #define STORE_ENCRYPTION_SIZE	112
 /* Formats the text of the header; `customer` is NULL for a key of the store. */

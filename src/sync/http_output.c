@@ -111,7 +111,8 @@ static int make_zip(
 	return rc < 0 ? rc : packer_finish(packer, err);
 }
 
-/* The output is already stored when the reply arrives, so a long reply is not an error. */
+/* Keeps the beginning of the reply. The output is already stored when the reply arrives, so a long
+ * reply is not an error. */
 static enum http_take keep_head(
 	void *cookie, const void *data, size_t len, struct penstock_error *err)
 {

@@ -335,8 +335,8 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 int state_replay(struct sync *s, struct penstock_error *err);
 /* Marks the records as valid for this boot. */
 void boot_believe(struct sync *s);
-/* Compares the table with the files, and sets their states: published, closed, suspect, gone.
- * Called before the threads start. */
+/* Compares the table with the files, and sets the state of each entry: published, closed, suspect
+ * or gone. Called before the threads start. */
 int state_reconcile(struct sync *s, struct penstock_error *err);
 void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident);
 int state_rewrite_journal(struct sync *s, struct penstock_error *err);

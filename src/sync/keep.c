@@ -39,7 +39,8 @@ int sync_head(
 	return rc < 0 ? rc : object_head(sync_at(s, buf_str(&key)), there, err);
 }
 
-/* Many access keys permit writes but not lists. */
+/* Returns true if the store has refused to list, and clears the error. Many access keys permit
+ * writes but not lists. */
 static bool is_refused(int rc, struct penstock_error *err)
 {
 	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||

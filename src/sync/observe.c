@@ -349,7 +349,7 @@ static void see_closed(
 		return observe_no_memory(s);
 	if (fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		!S_ISREG(st.st_mode))
-		return; /* the event of that change follows */
+		return; /* the file is gone or replaced: another event follows */
 	ident_of_stat(&ident, &st);
 	kind = moved || !e->work ? CLOSE_TRUE : plan_judge(e->work);
 	if (moved)

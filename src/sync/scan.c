@@ -71,8 +71,9 @@ static void scan_close(struct sync *s, int64_t now_ms)
 	}
 }
 
-/* Some names of the directory may be unknown, and a flush must not succeed without them. The flush
- * fails instead of waiting for another scan, which could fail again and again. */
+/* Handles a failed read of a directory. Some names of the directory may be unknown, and a flush
+ * must not succeed without them. The flush fails instead of waiting for another scan, which could
+ * fail again and again. */
 static void scan_failed(struct sync *s, int reason)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);

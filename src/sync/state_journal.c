@@ -219,10 +219,11 @@ void boot_believe(struct sync *s)
 }
 
 /*
- * Data that was not on disk is lost, and most file systems keep size and time of a file whose new
- * blocks are missing. So the journal records the id of the boot. After a restart of the machine, a
- * published file is accepted only if it has the content of its object, and a file that was closed
- * and not sent is suspect, unless sync_settle() has synced the file.
+ * Compares the boot of the journal with the current boot. A crash of the machine loses data that
+ * was not on disk, and most file systems keep size and time of a file whose new blocks are missing.
+ * So the journal records the id of the boot. After a restart of the machine, a published file is
+ * accepted only if it has the content of its object, and a file that was closed and not sent is
+ * suspect, unless sync_settle() has synced the file.
  */
 static void boot_judge(struct sync *s)
 {

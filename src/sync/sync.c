@@ -337,7 +337,7 @@ static int open_parts(struct sync *s, struct penstock_error *err)
 	return 0;
 }
 
-/* Reads journal and directory, before any task runs. */
+/* Reads the journal and the directory, before any task runs. */
 static int look_around(struct sync *s, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error ignored = PENSTOCK_ERROR_INIT;

@@ -107,7 +107,8 @@ static int copy_database(struct backup *b, struct penstock_error *err)
 
 /* --- data files ------------------------------------------------------------------------------ */
 
-/* Files never change, so equal times and sizes mean equal bytes. */
+/* Returns true if the backup has the file. Files never change, so equal times and sizes mean equal
+ * bytes. */
 static bool has_file(const struct backup *b, const char *path, const struct stat *from)
 {
 	struct stat to;

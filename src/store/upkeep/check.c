@@ -114,8 +114,8 @@ static int survey_bucket(
 	return fix(s, &(struct survey_fix){.kind = FIX_BUCKET, .id = (uint64_t)id}, err);
 }
 
-/* Checks a row, and notes the pieces of files that it uses, unless the row is a part that a repair
- * removes. */
+/* Checks a row, and notes the pieces of files that the row uses, unless the row is a part that a
+ * repair removes. */
 static int survey_row(
 	struct survey *s, sqlite3_stmt *st, struct buf *name, struct penstock_error *err)
 {

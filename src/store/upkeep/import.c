@@ -395,7 +395,8 @@ static int import_format(struct importer *im, struct penstock_error *err)
 	return rc;
 }
 
-/* Accounts give others access to the store, so they are added only on request. */
+/* Adds the accounts of the archive only on request, because accounts give others access to the
+ * store. */
 static int take_accounts(struct importer *im, const json_t *json, struct penstock_error *err)
 {
 	im->has_accounts = true;

@@ -21,7 +21,7 @@
 
 #define PF_EXITING_FLAG 0x4 /* a flag in /proc/PID/stat; no header defines it, but it is stable */
 
-/* <linux/pidfd.h> of 6.15; Debian 12 has older headers. */
+/* struct pidfd_info of Linux 6.15, defined here because Debian 12 has older headers. */
 struct pidfd_info_v1 {
 	uint64_t mask;
 	uint64_t cgroupid;

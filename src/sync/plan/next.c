@@ -212,8 +212,8 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 	return !w->settled && !large_must_wait(p, w->entry);
 }
 
-/* Returns true, and drops the work, if a file was removed while a worker had it and its object is
- * not to be deleted: deletion is not allowed, or this run did not publish the object. */
+/* Returns true, and drops the work, if a file was removed while a worker had the file, and the
+ * object is not to be deleted: deletion is not allowed, or this run did not publish the object. */
 static bool nothing_to_delete(struct plan *p, struct entry *e)
 {
 	if ((e->state != ENTRY_GONE && !e->below) ||

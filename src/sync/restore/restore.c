@@ -32,7 +32,8 @@ static void aside_sent(struct sync *s, const char *path, uint64_t size)
 	sync_emit(s, SYNC_PARTIAL, path, size, "%spartial/%s", s->state, path);
 }
 
-/* The file is safe in the private directory, and the next attempt tries again. */
+/* Warns that a file could not be sent. The file is safe in the private directory, and the next
+ * attempt tries again. */
 static void aside_failed(
 	struct sync *s, const char *path, const char *file, const struct penstock_error *err)
 {
@@ -57,7 +58,7 @@ static int aside_send(
 		rc = upload_partial(s, fd, path, (uint64_t)st.st_size, s->o.cancel, &e);
 	if (rc == 0) {
 		aside_sent(s, path, (uint64_t)st.st_size);
-		unlink(file); /* or a later attempt would overwrite a newer version */
+		unlink(file); /* else a later attempt would overwrite a newer version */
 		return 0;
 	}
 	if (rc == -PENSTOCK_E_CANCELLED)
