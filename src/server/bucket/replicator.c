@@ -328,7 +328,10 @@ static enum consumer_result settle(struct consumer *c, struct store_event *event
 		return CONSUMER_SETTLED;
 	}
 	if (!is_wanted(lane, item.version.bucket)) {
-		set_state(lane, &item, NULL);
+		/* A version that the destination has keeps its state, and its later changes are
+		 * sent if the rule returns. */
+		if (!item.version.note)
+			set_state(lane, &item, NULL);
 		return CONSUMER_SETTLED;
 	}
 	switch (replica_send(c->all->store, lane->link->target, &item.version, err)) {

@@ -717,6 +717,26 @@ def test_tags_that_were_given_up_leave_the_version_as_it_is(here, there):
     wait_for(lambda: there.client.get_object_tagging(Bucket="copy", Key="k")["TagSet"] == [{"Key": "n", "Value": "2"}], 30)
 
 
+# The destination has the version, so its state stays, and later changes are sent.
+def test_a_change_is_discarded_without_its_rule_but_its_version_is_not(here, there):
+    def tag(number):
+        here.client.put_object_tagging(Bucket="bkt", Key="k", Tagging={"TagSet": [{"Key": "n", "Value": number}]})
+
+    set_rules(here, rule())
+    here.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+    wait_for(lambda: status(here, "k") == "COMPLETED", 30)
+    address = there.address
+    there.stop()
+    tag("1")
+    here.client.delete_bucket_replication(Bucket="bkt")
+    wait_for(lambda: metric(here, "pending_objects")["copy"] == 0, 30)
+    assert status(here, "k") == "COMPLETED"
+    set_rules(here, rule())
+    there.start(listen=address)
+    tag("2")
+    wait_for(lambda: there.client.get_object_tagging(Bucket="copy", Key="k")["TagSet"] == [{"Key": "n", "Value": "2"}], 30)
+
+
 # If the queue cannot be written, a version that was sent is sent again, but only after a pause.
 def test_a_full_disk_of_the_source_pauses_the_lane(penstock, tmp_path):
     there = OldStore()
