@@ -577,17 +577,19 @@ static bool is_expected(const struct store_annotation *a, const struct buf *head
 }
 
 static int notify_annotation(struct store *store, const struct store_annotation *a,
-	const struct old_object *old, const struct buf *headers)
+	const struct old_object *old, const struct buf *before, const struct buf *headers)
 {
 	char version[STORE_VERSION_SIZE];
 
 	version_name(version, old->modified_ns, old->is_null);
-	return event_notify_version(store, &(struct store_new_version){.bucket = a->bucket,
-						   .key = a->key,
-						   .version = a->version ? a->version : version,
-						   .note = a->name,
-						   .headers = headers->data,
-						   .headers_len = headers->len});
+	return event_notify_version(
+		store, &(struct store_new_version){.bucket = a->bucket,
+			       .key = a->key,
+			       .version = a->version ? a->version : version,
+			       .note = a->name,
+			       .before = store_header_find(before->data, before->len, a->name),
+			       .headers = headers->data,
+			       .headers_len = headers->len});
 }
 
 int annotation_apply(struct store *store, struct txn *txn, const struct store_annotation *a)
@@ -619,7 +621,7 @@ int annotation_apply(struct store *store, struct txn *txn, const struct store_an
 				 old.modified_ns, out.data, out.len)
 		       : db_exec(store->writer, SQL_OBJECT_SET_HEADERS, "ikb", bucket, a->key,
 				 out.data, out.len);
-	return rc ? rc : notify_annotation(store, a, &old, &out);
+	return rc ? rc : notify_annotation(store, a, &old, &headers, &out);
 }
 
 struct annotate_txn {

@@ -238,6 +238,7 @@ struct store_new_version {
 	uint64_t size;
 	bool marker;
 	const char *note; /* the name of the header that has changed; NULL for a new version */
+	const char *before; /* the value of that header before the change; NULL if it was missing */
 	/* As in struct store_object; NULL and 0 for a marker. An observer may append headers of a
 	 * new version to `more`, which is NULL for a marker and for a changed header. */
 	const char *headers;

@@ -129,6 +129,17 @@ static int replicate(struct replicator *r, struct store *store,
 	return i < 0 ? 0 : add_event(store, &r->links[i], rule->class, version);
 }
 
+/* Returns true if the change has shortened a retention, which a destination refuses. */
+static bool is_shorter(const struct store_new_version *version)
+{
+	const char *value = store_header_find(
+		version->headers, version->headers_len, STORE_RETENTION_HEADER);
+
+	return strcmp(version->note, STORE_RETENTION_HEADER) == 0 && value && version->before &&
+	       store_retention_parse(value).until_ns <
+		       store_retention_parse(version->before).until_ns;
+}
+
 /* Adds an event for each destination of a version whose tags or lock have changed. */
 static int on_note(
 	struct replicator *r, struct store *store, const struct store_new_version *version)
@@ -136,9 +147,10 @@ static int on_note(
 	const char *p = NULL, *name, *value;
 	int rc = 0;
 
-	if (strcmp(version->note, TAGS_HEADER) != 0 &&
-		strcmp(version->note, STORE_RETENTION_HEADER) != 0 &&
-		strcmp(version->note, STORE_HOLD_HEADER) != 0)
+	if ((strcmp(version->note, TAGS_HEADER) != 0 &&
+		    strcmp(version->note, STORE_RETENTION_HEADER) != 0 &&
+		    strcmp(version->note, STORE_HOLD_HEADER) != 0) ||
+		is_shorter(version))
 		return 0;
 	while (rc == 0 &&
 		store_header_next(version->headers, version->headers_len, &p, &name, &value)) {
@@ -292,26 +304,28 @@ static void note_refusal(struct lane *lane, struct item *item)
 }
 
 /* Returns true if the destination replies, but has refused the version LIMIT_REPLICATION_REFUSALS
- * times: later versions must not wait for it forever. */
+ * times: later versions must not wait for it forever. New tags or a lock that the destination
+ * forbids are given up at once. */
 static bool is_given_up(struct lane *lane, struct item *item, const struct penstock_error *err)
 {
 	const struct target *target = lane->link->target;
+	bool forbidden = item->version.note && err->http_status == 403;
+	int limit = forbidden ? 1 : LIMIT_REPLICATION_REFUSALS;
 
 	note_refusal(lane, item);
 	/* Refusals do not count while the destination lacks the bucket, which may be created
 	 * later. */
-	if (bucket_head(target->client, target->bucket, NULL) < 0 ||
-		++lane->refusals < LIMIT_REPLICATION_REFUSALS)
+	if (bucket_head(target->client, target->bucket, NULL) < 0 || ++lane->refusals < limit)
 		return false;
 	if (!item->version.note)
 		set_state(lane, item, REPLICATION_FAILED);
 	/* The version is counted once, even if the removal of its event fails. */
-	if (lane->refusals > LIMIT_REPLICATION_REFUSALS)
+	if (lane->refusals > limit)
 		return true;
-	log_warn("replication to '%s': gave up the version '%s' of '%s/%s', which was refused %d "
-		 "times: %s",
-		target->name, item->version.version, item->version.bucket, item->version.key,
-		lane->refusals, err->message ? err->message : penstock_code_name(err->code));
+	log_warn("replication to '%s': gave up %s '%s' of '%s/%s' after refusal %d: %s",
+		target->name, item->version.note ? "a change of the version" : "the version",
+		item->version.version, item->version.bucket, item->version.key, lane->refusals,
+		err->message ? err->message : penstock_code_name(err->code));
 	atomic_fetch_add(&lane->link->failed, 1);
 	return true;
 }

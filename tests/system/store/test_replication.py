@@ -699,22 +699,50 @@ def test_tags_of_a_refused_version_are_sent_after_it(penstock, tmp_path):
     here.stop().ok()
 
 
+# A change that the destination forbids is given up at once: it must not delay the versions behind it.
 def test_tags_that_were_given_up_leave_the_version_as_it_is(here, there):
     policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject*Tagging", "Resource": "arn:aws:s3:::copy/*"}]}
     there.client.put_bucket_policy(Bucket="copy", Policy=json.dumps(policy))
     set_rules(here, rule())
     here.stop()
-    here.options[here.options.index("50ms")] = "1ms"
+    here.options[here.options.index("50ms")] = "60s"
     here.start()
     here.client.put_object(Bucket="bkt", Key="k", Body=b"x")
     wait_for(lambda: status(here, "k") == "COMPLETED", 30)
     here.client.put_object_tagging(Bucket="bkt", Key="k", Tagging={"TagSet": [{"Key": "n", "Value": "1"}]})
-    wait_for(lambda: metric(here, "failed_total")["copy"] == 1 and metric(here, "pending_objects")["copy"] == 0, 60)
+    wait_for(lambda: metric(here, "failed_total")["copy"] == 1 and metric(here, "pending_objects")["copy"] == 0, 30)
     assert status(here, "k") == "COMPLETED"
 
     there.client.delete_bucket_policy(Bucket="copy")
     here.client.put_object_tagging(Bucket="bkt", Key="k", Tagging={"TagSet": [{"Key": "n", "Value": "2"}]})
     wait_for(lambda: there.client.get_object_tagging(Bucket="copy", Key="k")["TagSet"] == [{"Key": "n", "Value": "2"}], 30)
+
+
+# The destination would refuse a shorter retention, and later versions would wait.
+def test_a_shorter_retention_is_not_sent(penstock, tmp_path):
+    there = Store(penstock, tmp_path / "there")
+    there.client.create_bucket(Bucket="copy", ObjectLockEnabledForBucket=True)
+    here = Store(penstock, tmp_path / "here", options=["--replication", write_targets(tmp_path / "r", target_of(there)), "--replication-retry", "60s"])
+    here.client.create_bucket(Bucket="bkt", ObjectLockEnabledForBucket=True)
+    set_rules(here, rule())
+    version = here.client.put_object(Bucket="bkt", Key="k", Body=b"1", ObjectLockMode="GOVERNANCE", ObjectLockRetainUntilDate="2090-01-01T00:00:00Z")["VersionId"]
+
+    def retain(year, **more):
+        until = {"Mode": "GOVERNANCE", "RetainUntilDate": f"{year}-01-01T00:00:00Z"}
+        here.client.put_object_retention(Bucket="bkt", Key="k", VersionId=version, Retention=until, **more)
+
+    def retained():
+        return there.client.get_object_retention(Bucket="copy", Key="k", VersionId=version)["Retention"]["RetainUntilDate"].year
+
+    wait_for(lambda: status(here, "k") == "COMPLETED", 30)
+    retain(2080, BypassGovernanceRetention=True)
+    here.client.put_object(Bucket="bkt", Key="k", Body=b"2")
+    wait_for(lambda: status(here, "k") == "COMPLETED", 30)
+    assert retained() == 2090 and "replication to 'copy'" not in here.process.err
+    retain(2100)
+    wait_for(lambda: retained() == 2100, 30)
+    here.stop().ok()
+    there.stop().ok()
 
 
 # The destination has the version, so its state stays, and later changes are sent.
