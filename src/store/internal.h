@@ -504,14 +504,16 @@ int object_old(struct store *store, struct txn *txn, int64_t bucket, const char 
 /* The version that a change makes, if it is a replica of a version of another store. */
 struct replica {
 	int64_t modified_ns; /* 0 for a new version */
-	bool exists; /* the key has this version already */
+	bool exists; /* the key has a version of that name already */
+	bool differs; /* that version has another ETag; a marker has the ETag "" */
 	bool older; /* the key has a newer version */
 };
 /* For apply functions: finds the place of the version that a put or a CompleteMultipartUpload
- * makes; a header marks a replica. Sets txn->status to STORE_PRECONDITION if the key has that
- * version already. */
+ * makes; `name` is the value of STORE_REPLICA_HEADER, or NULL. Sets txn->status to
+ * STORE_PRECONDITION if the key has that version already, or to STORE_VERSION_TAKEN if that version
+ * has another ETag. */
 int object_place(struct store *store, struct txn *txn, int64_t bucket, const char *key,
-	const char *headers, size_t headers_len, struct replica *out);
+	const char *name, const char *etag, struct replica *out);
 /* For apply functions: gets a version of a key, or its object if `version` is NULL. */
 int object_find(struct store *store, int64_t bucket, const char *key, const char *version,
 	struct old_object *old);
@@ -575,7 +577,7 @@ int version_make_room(struct store *store, const struct txn *txn, int64_t bucket
 int version_add(struct store *store, int64_t bucket, const struct object_row *row);
 /* For apply functions: finds the place of a replica; `name` is NULL for a new version. */
 int version_place(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
-	const char *name, struct replica *out);
+	const char *name, const char *etag, struct replica *out);
 /* Adds a delete marker. */
 int version_mark(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
 	int64_t modified_ns);

@@ -600,8 +600,9 @@ static int apply_complete(struct store *store, struct txn *txn)
 		return completed_before(store, txn, bucket, c);
 	rc = object_old(store, txn, bucket, c->key, &c->condition, &old);
 	if (rc == 0 && txn->status == STORE_OK)
-		rc = object_place(
-			store, txn, bucket, c->key, headers.data, headers.len, &a.replica);
+		rc = object_place(store, txn, bucket, c->key,
+			store_header_find(headers.data, headers.len, STORE_REPLICA_HEADER), c->etag,
+			&a.replica);
 	if (rc || txn->status != STORE_OK)
 		return rc;
 	rc = assemble(store, txn, c, &a);

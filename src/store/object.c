@@ -177,13 +177,12 @@ int object_find(struct store *store, int64_t bucket, const char *key, const char
 }
 
 int object_place(struct store *store, struct txn *txn, int64_t bucket, const char *key,
-	const char *headers, size_t headers_len, struct replica *out)
+	const char *name, const char *etag, struct replica *out)
 {
-	int rc = version_place(store, txn, bucket, key,
-		store_header_find(headers, headers_len, STORE_REPLICA_HEADER), out);
+	int rc = version_place(store, txn, bucket, key, name, etag, out);
 
 	if (out->exists)
-		txn->status = STORE_PRECONDITION;
+		txn->status = out->differs ? STORE_VERSION_TAKEN : STORE_PRECONDITION;
 	return rc;
 }
 
@@ -341,8 +340,9 @@ static int apply_put(struct store *store, struct txn *txn)
 		return (int)-bucket;
 	rc = object_old(store, txn, bucket, put->key, &put->condition, &old);
 	if (rc == 0 && txn->status == STORE_OK)
-		rc = object_place(
-			store, txn, bucket, put->key, put->headers, put->headers_len, &row.replica);
+		rc = object_place(store, txn, bucket, put->key,
+			store_header_find(put->headers, put->headers_len, STORE_REPLICA_HEADER),
+			put->etag, &row.replica);
 	if (rc || txn->status != STORE_OK)
 		return rc;
 	rc = put_content(store, txn, put, &layout, &row);
@@ -459,11 +459,15 @@ static int delete_object(struct store *store, const struct txn *txn, int64_t buc
 	struct store_delete *item, struct old_object *old)
 {
 	struct replica replica;
-	int rc = version_place(store, txn, bucket, item->key, item->replica, &replica);
+	int rc = version_place(store, txn, bucket, item->key, item->replica, "", &replica);
 	int64_t modified_ns = replica.modified_ns ? replica.modified_ns
 						  : time_after(old->modified_ns);
 
-	if (rc == 0 && !replica.older && !replica.exists)
+	if (replica.differs)
+		item->status = STORE_VERSION_TAKEN;
+	if (rc || replica.differs)
+		return rc;
+	if (!replica.older && !replica.exists)
 		rc = take_away(store, txn, bucket, item->key, old, &modified_ns);
 	if (rc || txn->versioning == STORE_UNVERSIONED)
 		return rc;
@@ -534,7 +538,9 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 		rc = delete_current(store, bucket, item->key, &old);
 	else
 		rc = delete_object(store, txn, bucket, item, &old);
-	if (rc == 0 && *item->made)
+	if (rc || item->status != STORE_OK)
+		return rc;
+	if (*item->made)
 		rc = notify_marker(store, txn, bucket_name, item);
 	return rc ? rc : event_notify_removed(store, bucket_name, item, old.modified_ns);
 }

@@ -241,8 +241,8 @@ SQL(CURSOR_PART,
 	"ifnull(u.headers,x''),p.layout,NULL,0,0,0,b.name,u.bucket,u.key,p.number,p.upload FROM parts p "
 	"LEFT JOIN uploads u ON u.id=p.upload LEFT JOIN buckets b ON b.id=u.bucket WHERE "
 	"(p.upload,p.number)>(?1,?2) ORDER BY p.upload,p.number LIMIT 1")
-SQL(HAS_OBJECT, "SELECT 1 FROM objects WHERE bucket=?1 AND key=?2 AND modified=?3")
-SQL(HAS_VERSION, "SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
+SQL(HAS_OBJECT, "SELECT etag FROM objects WHERE bucket=?1 AND key=?2 AND modified=?3")
+SQL(HAS_VERSION, "SELECT etag FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(HAS_PART, "SELECT 1 FROM parts WHERE upload=?1 AND number=?2 AND modified=?3")
 /* Columns: kind (0 object, 1 version, 2 part, 3 marker), bucket, key, number (of the part, else the
  * time), size, layout, bytes of the body, bucket's name, 1 if the object is encrypted. */

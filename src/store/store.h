@@ -62,6 +62,7 @@ enum store_status {
 	STORE_BUCKET_EXISTS,
 	STORE_BUCKET_NOT_EMPTY,
 	STORE_PRECONDITION, /* a condition failed, or the key already has the replica */
+	STORE_VERSION_TAKEN, /* the key has another version with the name of the replica */
 	STORE_INVALID_PART, /* a part is missing, or its ETag or checksum is not the caller's */
 	STORE_PART_TOO_SMALL, /* a part other than the last has less than LIMIT_S3_PART_MIN */
 	STORE_TOO_LARGE, /* the total of the parts exceeds LIMIT_S3_OBJECT_MAX */
@@ -568,9 +569,10 @@ enum store_status store_put(struct store *store, struct store_put *put, struct p
 /*
  * A put or an upload with this header of the store makes a replica: a version of another store, at
  * its place among the versions of the key. The value is the name of the version. The result is
- * STORE_PRECONDITION if the key has that version already. In a bucket that is not STORE_VERSIONED,
- * or if store_replica_is_valid() is false for the name, the header has no effect. The default
- * retention of the bucket begins when the replica arrives, not at the time of the version.
+ * STORE_PRECONDITION if the key has that version already, or STORE_VERSION_TAKEN if the version of
+ * that name has another ETag, or is a delete marker. In a bucket that is not STORE_VERSIONED, or if
+ * store_replica_is_valid() is false for the name, the header has no effect. The default retention
+ * of the bucket begins when the replica arrives, not at the time of the version.
  */
 #define STORE_REPLICA_HEADER ":replica"
 
@@ -608,8 +610,8 @@ struct store_delete {
 	 * false for the name, the delete marker gets a new name. */
 	const char *replica;
 	/* Results. */
-	/* STORE_OK even if the object is missing; else STORE_PRECONDITION, STORE_LOCKED or
-	 * STORE_CHANGED */
+	/* STORE_OK even if the object is missing; else STORE_PRECONDITION, STORE_LOCKED,
+	 * STORE_VERSION_TAKEN or STORE_CHANGED */
 	enum store_status status;
 	bool existed;
 	bool marker; /* a delete marker was made, or deleted */

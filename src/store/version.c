@@ -177,20 +177,25 @@ int version_make_room(struct store *store, const struct txn *txn, int64_t bucket
 	return db_exec(store->writer, SQL_VERSION_KEEP, "ik", bucket, key);
 }
 
-/* Sets *found to true if the statement has a row for the key and `modified_ns`, else to false. */
-static int has_version(struct store *store, enum db_sql sql, int64_t bucket, const char *key,
-	int64_t modified_ns, bool *found)
+/* Looks for the version of a replica, and compares its ETag. */
+static int find_replica(struct store *store, enum db_sql sql, int64_t bucket, const char *key,
+	const char *etag, struct replica *out)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(
-		store->writer, sql, "iki", bucket, key, modified_ns);
+		store->writer, sql, "iki", bucket, key, out->modified_ns);
+	char found[STORE_ETAG_SIZE];
 	int rc = db_step(store->writer, st);
 
-	*found = rc == SQLITE_ROW;
-	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : rc;
+	out->exists = rc == SQLITE_ROW;
+	if (rc != SQLITE_ROW)
+		return rc == SQLITE_DONE ? 0 : rc;
+	db_column_text(st, 0, found, sizeof(found));
+	out->differs = strcmp(found, etag) != 0;
+	return 0;
 }
 
 int version_place(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
-	const char *name, struct replica *out)
+	const char *name, const char *etag, struct replica *out)
 {
 	int rc;
 
@@ -198,13 +203,13 @@ int version_place(struct store *store, const struct txn *txn, int64_t bucket, co
 	if (!name || txn->versioning != STORE_VERSIONED || !store_replica_is_valid(name))
 		return 0;
 	out->modified_ns = version_modified(name);
-	rc = has_version(store, SQL_HAS_OBJECT, bucket, key, out->modified_ns, &out->exists);
+	rc = find_replica(store, SQL_HAS_OBJECT, bucket, key, etag, out);
 	if (rc == 0 && !out->exists)
-		rc = has_version(
-			store, SQL_HAS_VERSION, bucket, key, out->modified_ns, &out->exists);
-	return rc ? rc
-		  : has_version(store, SQL_VERSION_IS_NEWER, bucket, key, out->modified_ns,
-			    &out->older);
+		rc = find_replica(store, SQL_HAS_VERSION, bucket, key, etag, out);
+	if (rc == 0 &&
+		version_is_newer(store->writer, bucket, key, out->modified_ns, &out->older) < 0)
+		rc = sqlite3_extended_errcode(store->writer->handle);
+	return rc;
 }
 
 int version_mark(struct store *store, const struct txn *txn, int64_t bucket, const char *key,

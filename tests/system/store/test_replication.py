@@ -8,6 +8,7 @@ import os
 import re
 import socketserver
 import threading
+import time
 import urllib.parse
 import urllib.request
 
@@ -350,7 +351,13 @@ def test_a_replica_has_its_place_and_is_made_once(there):
     assert send(older, Body=b"old")["VersionId"] == older
     assert send(marker, method="delete_object")["VersionId"] == marker
     with pytest.raises(ClientError, match="PreconditionFailed"):
+        send(older, Body=b"old")
+    with pytest.raises(ClientError, match="InvalidRequest.*another version"):
         send(older, Body=b"other")
+    with pytest.raises(ClientError, match="InvalidRequest.*another version"):
+        send(older, method="delete_object")
+    with pytest.raises(ClientError, match="InvalidRequest.*another version"):
+        send(marker, Body=b"old")
     send(marker, method="delete_object")
 
     assert [(version, latest) for _, version, _, latest in versions(there, "copy")] == [(older, False), (marker, False), (made, True)]
@@ -763,6 +770,32 @@ def test_a_change_is_discarded_without_its_rule_but_its_version_is_not(here, the
     there.start(listen=address)
     tag("2")
     wait_for(lambda: there.client.get_object_tagging(Bucket="copy", Key="k")["TagSet"] == [{"Key": "n", "Value": "2"}], 30)
+
+
+# While both stores have a version of the future, both name the next version after it. Whatever
+# exists there under the name of another version must not count as that version.
+def test_a_version_whose_name_is_taken_fails(here, there):
+    future = f"{time.time_ns() + 10**15:016x}"
+
+    def make(store, bucket, body, key):
+        client = store.boto3()
+        client.meta.events.register("before-call.s3.PutObject", lambda params, **_: params["headers"].update({"x-amz-penstock-replica": future}))
+        client.put_object(Bucket=bucket, Key=key, Body=b"early")
+        if body:
+            return store.client.put_object(Bucket=bucket, Key=key, Body=body)["VersionId"]
+        return store.client.delete_object(Bucket=bucket, Key=key)["VersionId"]
+
+    here.stop()
+    here.options[here.options.index("50ms")] = "1ms"
+    here.start()
+    set_rules(here, rule())
+    for key, theirs, ours in (("put", b"t", b"o"), ("put-marker", None, b"o"), ("marker-put", b"t", None), ("same", b"o", b"o"), ("markers", None, None)):
+        assert make(there, "copy", theirs, key) == make(here, "bkt", ours, key)
+    wait_for(lambda: metric(here, "failed_total")["copy"] == 3 and metric(here, "pending_objects")["copy"] == 0, 60)
+    assert metric(here, "sent_total")["copy"] == 2
+    assert [status(here, key) for key in ("put", "put-marker", "same")] == ["FAILED", "FAILED", "COMPLETED"]
+    wait_for(lambda: all(re.search(f"gave up .*'bkt/{key}'.*another version", here.process.err) for key in ("put", "put-marker", "marker-put")), 30)
+    assert there.bytes("copy", "put") == b"t" and there.keys("copy") == ["marker-put", "put", "same"]
 
 
 # If the queue cannot be written, a version that was sent is sent again, but only after a pause.

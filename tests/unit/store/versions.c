@@ -12,6 +12,7 @@ struct version {
 	bool marker;
 	int content; /* the first bytes */
 	bool large;
+	const char *etag; /* NULL for the ETag of put_full() */
 };
 
 /* The versions of each key, newest first. */
@@ -119,13 +120,15 @@ static enum store_status make_replica(struct model *m, size_t key, struct versio
 	static char data[LARGE];
 	char headers[64];
 	int len = snprintf(headers, sizeof(headers), "%s%c%s", STORE_REPLICA_HEADER, '\0', v->name);
-	struct store_put put = {
-		.key = keys[key], .headers = headers, .headers_len = (size_t)len + 1};
+	struct store_put put = {.key = keys[key],
+		.etag = v->etag,
+		.headers = headers,
+		.headers_len = (size_t)len + 1};
 	struct store_delete item = {.key = keys[key], .replica = v->name};
 
 	if (v->marker) {
 		assert_int_equal(store_delete(m->f->store, "b", 0, &item, 1, NULL), STORE_OK);
-		assert_string_equal(item.made, v->name);
+		assert_string_equal(item.made, item.status == STORE_OK ? v->name : "");
 		return item.status;
 	}
 	snprintf(data, sizeof(data), "%d", v->content);
@@ -146,9 +149,14 @@ static void step_replica(struct model *m, size_t key)
 	time = strtoull(m->versions[key][i ? i - 1 : 0].name, NULL, 16);
 	snprintf(v.name, sizeof(v.name), "%016llx", i ? time - 1 : time + 100);
 	if (i && pick(m, 4) == 0) {
-		memcpy(v.name, m->versions[key][i - 1].name, sizeof(v.name));
-		assert_int_equal(
-			make_replica(m, key, &v), v.marker ? STORE_OK : STORE_PRECONDITION);
+		const struct version *old = &m->versions[key][i - 1];
+
+		memcpy(v.name, old->name, sizeof(v.name));
+		v.etag = pick(m, 2) ? NULL : "other";
+		assert_int_equal(make_replica(m, key, &v),
+			v.marker != old->marker || (!v.marker && v.etag) ? STORE_VERSION_TAKEN
+			: v.marker					 ? STORE_OK
+									 : STORE_PRECONDITION);
 		return;
 	}
 	if (i < m->n[key] && strcmp(m->versions[key][i].name, v.name) == 0)
