@@ -148,20 +148,20 @@ static int has_older(
 	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : rc;
 }
 
-static int header_is(struct store *store, int64_t bucket, const struct store_expiry *item,
-	const struct old_object *old, bool *same)
+/* Sets *allowed if the headers of the version allow its deletion. */
+static int compare_headers(struct store *store, int64_t bucket, const struct store_expiry *item,
+	const struct old_object *old, bool *allowed)
 {
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_STORE_LAYOUT);
+	int rc = version_headers(store, bucket, item->key, old, &headers);
 	const char *value;
-	int rc;
 
-	*same = true;
-	if (!item->header || old->marker)
-		return 0;
-	rc = version_headers(store, bucket, item->key, old, &headers);
-	value = rc ? NULL : store_header_find(buf_str(&headers), headers.len, item->header);
-	*same = value && item->value ? strcmp(value, item->value) == 0 : !value && !item->value;
-	return rc;
+	*allowed = rc == 0 && !(item->keeps && item->keeps(buf_str(&headers), headers.len));
+	if (!*allowed || !item->header || old->marker)
+		return rc;
+	value = store_header_find(buf_str(&headers), headers.len, item->header);
+	*allowed = value && item->value ? strcmp(value, item->value) == 0 : !value && !item->value;
+	return 0;
 }
 
 /* Sets *still to true if the version has not changed since the walk read it, else to false. */
@@ -174,7 +174,7 @@ static int is_still(struct store *store, int64_t bucket, const struct store_expi
 	*still = old->exists && old->modified_ns == item->modified_ns &&
 		 (item->kind == STORE_EXPIRE_OBJECT) == !old->older;
 	if (!*still || item->kind == STORE_EXPIRE_OBJECT)
-		return *still ? header_is(store, bucket, item, old, still) : 0;
+		return 0;
 	if (version_is_newer(store->writer, bucket, item->key, old->modified_ns + 1, &newer) < 0)
 		return sqlite3_extended_errcode(store->writer->handle);
 	if (item->kind == STORE_EXPIRE_MARKER) {
@@ -183,7 +183,7 @@ static int is_still(struct store *store, int64_t bucket, const struct store_expi
 		return rc;
 	}
 	*still = newer;
-	return newer ? header_is(store, bucket, item, old, still) : 0;
+	return 0;
 }
 
 static int expire_one(
@@ -201,6 +201,8 @@ static int expire_one(
 	rc = object_find(store, bucket, item->key, wanted.version, &old);
 	if (rc == 0)
 		rc = is_still(store, bucket, item, &old, &still);
+	if (rc == 0 && still)
+		rc = compare_headers(store, bucket, item, &old, &still);
 	if (rc || !still)
 		return rc;
 	rc = object_remove(store, &t->txn, bucket, t->bucket, &wanted);

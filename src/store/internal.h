@@ -580,7 +580,7 @@ int version_place(struct store *store, const struct txn *txn, int64_t bucket, co
 	const char *name, const char *etag, struct replica *out);
 /* Adds a delete marker. */
 int version_mark(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
-	int64_t modified_ns);
+	int64_t modified_ns, const struct buf *headers);
 /* Makes the newest of the older versions the object of the key, unless it is a marker. */
 int version_restore(struct store *store, int64_t bucket, const char *key);
 /* Gets the time of a version: a list that continues after the version has only versions before that

@@ -431,13 +431,18 @@ struct delete_txn {
 };
 
 static int notify_marker(struct store *store, const struct txn *txn, const char *bucket,
-	const struct store_delete *item)
+	const struct store_delete *item, struct buf *headers)
 {
+	int rc;
+
 	if (item->unseen || item->replica || txn->versioning != STORE_VERSIONED)
 		return 0;
-	return event_notify_version(store,
-		&(struct store_new_version){
-			.bucket = bucket, .key = item->key, .version = item->made, .marker = true});
+	rc = event_notify_version(store, &(struct store_new_version){.bucket = bucket,
+						 .key = item->key,
+						 .version = item->made,
+						 .marker = true,
+						 .more = headers});
+	return rc == 0 && buf_failed(headers) ? SQLITE_NOMEM : rc;
 }
 
 /* Deletes the object of a key; with versioning keeps the object as an older version, behind the
@@ -456,8 +461,9 @@ static int take_away(struct store *store, const struct txn *txn, int64_t bucket,
 
 /* Deletes the object of a key; with versioning adds a delete marker. */
 static int delete_object(struct store *store, const struct txn *txn, int64_t bucket,
-	struct store_delete *item, struct old_object *old)
+	const char *bucket_name, struct store_delete *item, struct old_object *old)
 {
+	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_STORE_LAYOUT);
 	struct replica replica;
 	int rc = version_place(store, txn, bucket, item->key, item->replica, "", &replica);
 	int64_t modified_ns = replica.modified_ns ? replica.modified_ns
@@ -473,7 +479,10 @@ static int delete_object(struct store *store, const struct txn *txn, int64_t buc
 		return rc;
 	item->marker = true;
 	version_name(item->made, modified_ns, txn->versioning == STORE_SUSPENDED);
-	return replica.exists ? 0 : version_mark(store, txn, bucket, item->key, modified_ns);
+	if (replica.exists)
+		return 0;
+	rc = notify_marker(store, txn, bucket_name, item, &headers);
+	return rc ? rc : version_mark(store, txn, bucket, item->key, modified_ns, &headers);
 }
 
 /* Deletes the current version. The newest of the other versions, unless it is a marker, becomes the
@@ -537,12 +546,10 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 	else if (item->version)
 		rc = delete_current(store, bucket, item->key, &old);
 	else
-		rc = delete_object(store, txn, bucket, item, &old);
-	if (rc || item->status != STORE_OK)
-		return rc;
-	if (*item->made)
-		rc = notify_marker(store, txn, bucket_name, item);
-	return rc ? rc : event_notify_removed(store, bucket_name, item, old.modified_ns);
+		rc = delete_object(store, txn, bucket, bucket_name, item, &old);
+	return rc || item->status != STORE_OK
+		       ? rc
+		       : event_notify_removed(store, bucket_name, item, old.modified_ns);
 }
 
 static int apply_delete(struct store *store, struct txn *txn)
@@ -609,7 +616,7 @@ int annotation_apply(struct store *store, struct txn *txn, const struct store_an
 	if (bucket <= 0)
 		return (int)-bucket;
 	rc = object_find(store, bucket, a->key, a->version, &old);
-	if (rc == 0 && (!old.exists || old.marker))
+	if (rc == 0 && !old.exists)
 		txn->status = a->version ? STORE_NO_SUCH_VERSION : STORE_NO_SUCH_KEY;
 	else if (rc == 0 && a->modified_ns && a->modified_ns != old.modified_ns)
 		txn->status = STORE_CHANGED;

@@ -98,7 +98,7 @@ SQL(VERSION_RESTORE, "INSERT INTO objects(bucket,key,size,modified,etag,ck_algor
 		     "layout,body FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(VERSION_MARK,
 	"INSERT INTO versions(bucket,key,modified,marker,is_null,size,etag,headers,layout)"
-	" VALUES(?1,?2,?3,1,?4,0,'',x'',?5)")
+	" VALUES(?1,?2,?3,1,?4,0,'',?5,?6)")
 SQL(VERSION_NEWEST, "SELECT modified,marker FROM versions WHERE bucket=?1 AND key=?2 "
 		    "ORDER BY modified DESC LIMIT 1")
 SQL(VERSION_OLD, "SELECT modified,marker,layout,etag,size," BODY_ID

@@ -241,7 +241,7 @@ struct store_new_version {
 	const char *note; /* the name of the header that has changed; NULL for a new version */
 	const char *before; /* the value of that header before the change; NULL if it was missing */
 	/* As in struct store_object; NULL and 0 for a marker. An observer may append headers of a
-	 * new version to `more`, which is NULL for a marker and for a changed header. */
+	 * new version to `more`, which is NULL for a changed header. */
 	const char *headers;
 	size_t headers_len;
 	struct buf *more;
@@ -670,6 +670,8 @@ struct store_expiry {
 	/* The version must have the header `header` with this value, or without that header if
 	 * `value` is NULL. No header is compared if `header` is NULL. */
 	const char *header, *value;
+	/* If not NULL: returns true for the headers of a version that must not be deleted yet. */
+	bool (*keeps)(const char *headers, size_t len);
 	const struct store_origin *origin; /* NULL if the deletion is not an event */
 	bool done; /* result */
 };

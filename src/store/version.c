@@ -213,14 +213,15 @@ int version_place(struct store *store, const struct txn *txn, int64_t bucket, co
 }
 
 int version_mark(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
-	int64_t modified_ns)
+	int64_t modified_ns, const struct buf *headers)
 {
 	_cleanup_(buf_release) struct buf layout = BUF_INIT(LIMIT_STORE_LAYOUT);
 
 	if (layout_encode(&layout, NULL, 0, NULL, 0) < 0)
 		return SQLITE_NOMEM;
-	return db_exec(store->writer, SQL_VERSION_MARK, "ikiib", bucket, key, modified_ns,
-		(int64_t)(txn->versioning == STORE_SUSPENDED), layout.data, layout.len);
+	return db_exec(store->writer, SQL_VERSION_MARK, "ikiibb", bucket, key, modified_ns,
+		(int64_t)(txn->versioning == STORE_SUSPENDED), buf_str(headers), headers->len,
+		layout.data, layout.len);
 }
 
 int version_restore(struct store *store, int64_t bucket, const char *key)

@@ -85,6 +85,18 @@ bool replicator_update(struct replicator *replicator, const char *bucket)
 	return !replicator || configs_update(replicator->configs, bucket);
 }
 
+bool replicator_waits(const char *headers, size_t len)
+{
+	const char *p = NULL, *name, *value;
+
+	while (store_header_next(headers, len, &p, &name, &value))
+		if (str_starts(name, REPLICATION_HEADER) &&
+			(strcmp(value, REPLICATION_PENDING) == 0 ||
+				strcmp(value, REPLICATION_REFUSED) == 0))
+			return true;
+	return false;
+}
+
 /* --- new versions ---------------------------------------------------------------------------- */
 
 /* Returns the index of a lane. All versions of a key have the same lane, so that they are sent in
@@ -283,7 +295,7 @@ static void set_state(struct lane *lane, struct item *item, const char *state)
 		.name = lane->link->header,
 		.value = state,
 		.any = true};
-	item->end->note = item->version.marker ? NULL : item->note;
+	item->end->note = item->note;
 }
 
 /* Starts to count the refusals of an event. Records the first refusal in the state of the version,
@@ -299,8 +311,7 @@ static void note_refusal(struct lane *lane, struct item *item)
 	if (item->version.note) /* new tags or a lock were refused, not the version itself */
 		return;
 	set_state(lane, item, REPLICATION_REFUSED);
-	if (item->end->note)
-		store_annotate(lane->owner->store, item->end->note, &err);
+	store_annotate(lane->owner->store, item->end->note, &err);
 }
 
 /* Returns true if the destination replies, but has refused the version LIMIT_REPLICATION_REFUSALS

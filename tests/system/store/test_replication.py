@@ -798,6 +798,35 @@ def test_a_version_whose_name_is_taken_fails(here, there):
     assert there.bytes("copy", "put") == b"t" and there.keys("copy") == ["marker-put", "put", "same"]
 
 
+# AWS: lifecycle actions wait until a version is COMPLETED or FAILED.
+def test_the_lifecycle_leaves_pending_versions_and_markers(penstock, tmp_path, there):
+    path = write_targets(tmp_path / "r.json", target_of(there))
+    here = Store(penstock, tmp_path / "here", options=["--replication", path, "--replication-retry", "50ms", "--lifecycle-day", "100ms"])
+    make_bucket(here, "bkt")
+    set_rules(here, rule(Filter={"Prefix": "sent/"}))
+    here.client.put_object(Bucket="bkt", Key="sent/deleted", Body=b"1")
+    wait_for(lambda: status(here, "sent/deleted") == "COMPLETED", 30)
+    address = there.address
+    there.stop()
+    made = []
+    for prefix in ("sent/", ""):
+        made += [(f"{prefix}k", here.client.put_object(Bucket="bkt", Key=f"{prefix}k", Body=body)["VersionId"]) for body in (b"1", b"2")]
+        made.append((f"{prefix}deleted", here.client.delete_object(Bucket="bkt", Key=f"{prefix}deleted")["VersionId"]))
+    expiry = {"ID": "e", "Status": "Enabled", "Filter": {"Prefix": ""}, "NoncurrentVersionExpiration": {"NoncurrentDays": 1}, "Expiration": {"ExpiredObjectDeleteMarker": True}}
+    here.client.put_bucket_lifecycle_configuration(Bucket="bkt", LifecycleConfiguration={"Rules": [expiry]})
+
+    def left():
+        return [version[:2] for version in versions(here, "bkt")]
+
+    wait_for(lambda: len(left()) == 4, 30, what="versions that are not replicated have expired")
+    assert left() == sorted(made[4:5] + made[:3])
+    there.start(listen=address)
+    wait_for(lambda: set(made[:3]) <= {version[:2] for version in versions(there, "copy")}, 30)
+    assert there.keys("copy") == ["sent/k"]
+    wait_for(lambda: left() == sorted([made[4], made[1]]), 30, what="sent versions have expired")
+    here.stop().ok()
+
+
 # If the queue cannot be written, a version that was sent is sent again, but only after a pause.
 def test_a_full_disk_of_the_source_pauses_the_lane(penstock, tmp_path):
     there = OldStore()
