@@ -19,7 +19,7 @@ struct penstock_checkpoint {
 	struct save *save;
 };
 
-/* Contains only the commit, so that pointers to the two structs can be converted. */
+/* Has no other member, so that a pointer to `c` can be converted to a pointer to this struct. */
 struct penstock_commit {
 	struct commit c;
 };

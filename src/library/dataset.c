@@ -18,7 +18,7 @@ struct penstock_dataset {
 	struct ahead *ahead;
 	struct penstock_transfer *transfer; /* NULL until a store is needed */
 	struct penstock_transfer_options options; /* set only while the data set is being opened */
-	pid_t pid; /* the process that created `transfer` or, if that is NULL, the set */
+	pid_t pid; /* the process that created `transfer`, or the set while `transfer` is NULL */
 };
 
 /* ---- the set ---- */

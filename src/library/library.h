@@ -32,14 +32,15 @@ struct penstock_transfer {
 	struct file_pool *files;
 };
 
-/* Copies the caller's struct `given`, which may be NULL, to `own`. Both begin with their size;
- * `size` is that of `own`. Fails with PENSTOCK_E_INVALID if the size of `given` is invalid, and
- * with PENSTOCK_E_UNSUPPORTED if a member of `given` that `own` lacks is not zero. */
+/* Copies the caller's struct `given`, which may be NULL, to `own`. Both structs begin with their
+ * size; `size` is the size of `own`. `what` names the struct in the error. Fails with
+ * PENSTOCK_E_INVALID if the size of `given` is invalid, and with PENSTOCK_E_UNSUPPORTED if a member
+ * of `given` that `own` lacks is not zero. */
 int library_adopt(
 	void *own, size_t size, const void *given, const char *what, struct penstock_error *err);
 
-/* Copies the members that the caller's header knows to the caller's struct. The first member of
- * both structs is the size. */
+/* Copies `own`, which has `size` bytes, to the caller's struct `to`, except the members that `to`
+ * lacks. Both structs begin with their size; the size in `to` stays. */
 void library_give(void *to, const void *own, size_t size);
 
 /* Sets `*out` to the client for s3:// or gs://, which is opened at its first use and owned by

@@ -13,9 +13,9 @@
 #include "library/library.h"
 
 struct penstock_plan {
-	/* options of all sets; in a mix, n, epoch and set are replaced for each pick */
+	/* options of every set; in a mix, mixed_at() replaces `n`, `epoch` and `set` */
 	struct order_options options;
-	struct order order; /* used only without a mix */
+	struct order order; /* used only if `mix` is NULL */
 	struct deal deal;
 	uint64_t id;
 
@@ -47,7 +47,7 @@ static int find_word(int *out, const char *word, const char *const *words, const
 		what, word, words[0]);
 }
 
-/* Creates the mix, and sets n of the plan's options to the number of positions in an epoch. */
+/* Creates the mix, and sets `options.n` to the number of positions in an epoch. */
 static int init_mix(struct penstock_plan *plan, const struct penstock_plan_options *own,
 	struct penstock_error *err)
 {
@@ -161,8 +161,8 @@ uint64_t penstock_plan_rank_batches(const struct penstock_plan *plan)
 	return deal_batches(&plan->deal);
 }
 
-/* Returns the sample at a position of the mix. Computes the order of the set for each call, in less
- * than 100 ns, because a pick may be of any pass of its set. */
+/* Returns the number of the sample at a position of the mix. Computes the order of the set for each
+ * call, in less than 100 ns, because a pick may be of any pass of its set. */
 static uint64_t mixed_at(const struct penstock_plan *plan, uint64_t p)
 {
 	struct order_options options = plan->options;

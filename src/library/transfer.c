@@ -163,7 +163,8 @@ void penstock_transfer_free(struct penstock_transfer *t)
 	free(t);
 }
 
-/* If two threads create a client at the same time, one client is kept. */
+/* Gets the handle's client, or opens a client. If two threads open a client at the same time, the
+ * first one is kept. */
 int library_client(struct penstock_transfer *t, bool google, const atomic_int *cancel,
 	struct object_client **out, struct penstock_error *err)
 {
@@ -177,7 +178,7 @@ int library_client(struct penstock_transfer *t, bool google, const atomic_int *c
 	if (*out)
 		return 0;
 	place.cancel = cancel;
-	/* Not under the lock, because finding the credentials may take a while. */
+	/* Open the client without the lock: finding the credentials may take a while. */
 	r = object_client_open(&made, t->engine, &place, err);
 	if (r < 0)
 		return r;
@@ -299,7 +300,7 @@ static int finish(
 			r = describe(&own, info, err);
 		if (r == 0)
 			library_give(object, &own, sizeof(own));
-		/* Releases the members that the caller's struct lacks. */
+		/* Release the members that the caller's struct lacks. */
 		if (r == 0 && object->struct_size < sizeof(own)) {
 			memset(&own, 0, object->struct_size);
 			release_members(&own);
@@ -500,7 +501,7 @@ int penstock_get_stream(struct penstock_transfer *t, const char *url,
 	return finish(r, &info, object, err);
 }
 
-/* ---- without bytes ---- */
+/* ---- requests without contents ---- */
 
 int penstock_head(struct penstock_transfer *t, const char *url, struct penstock_object *object,
 	struct penstock_error *err)
@@ -537,7 +538,7 @@ int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct pe
 
 /* ---- copying ---- */
 
-/* Copies through this machine. bulk_finish() returns the error of the only item. */
+/* Copies an object through this machine, as the only item of a bulk transfer. */
 static int copy_through(struct penstock_transfer *t, const struct target *from,
 	const struct target *to, const struct penstock_call_options *call,
 	struct penstock_error *err)

@@ -83,7 +83,7 @@ static int add_all(struct strlist *to, const char *const *from, struct penstock_
 	return 0;
 }
 
-/* Parses a tree as the place of its contents, without its own name. */
+/* Parses `text`, a tree, as the place of the objects or files below it. */
 static int parse(struct place *out, const char *text, struct penstock_error *err)
 {
 	_cleanup_free_ char *whole = location_prefix(text);
