@@ -1,5 +1,5 @@
-/* A run that is started again: compares its workflow with the workflow of the attempt that it
- * continues. */
+/* Compares the workflow of a run that is started again with the workflow of the attempt that the
+ * run continues. */
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
@@ -22,8 +22,8 @@
  * found in a store. */
 #define TAKEN "workflow"
 
-/* Skips the write if nothing changed: the fsync of a write takes as long as the rest of a short
- * run. */
+/* Writes the file unless it already has this text: the fsync of a write takes as long as the rest
+ * of a short run. */
 static int keep_file(const char *path, const char *text, size_t len, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf there = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);

@@ -1,6 +1,6 @@
 /*
- * The start of a run: its identity, the checks that may refuse it, and what it continues from
- * earlier attempts.
+ * The start of a run: its identity, the checks that may refuse the run, and the decision to
+ * continue an earlier attempt.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +67,7 @@ static void clear_stop(const struct run *run)
 		unlink(path);
 }
 
-/* Returns true if the attempt continues an earlier one. */
+/* Returns true if the attempt continues an earlier attempt. */
 static bool is_continuing(const struct run *run, const struct records_attempt *last)
 {
 	if (run->options->fresh || run->attempt.workflow->resume == WORKFLOW_RESUME_NEVER)

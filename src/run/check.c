@@ -46,7 +46,7 @@ static int refuse(const struct refusal *refusal, const struct workflow_place *at
 	return workflow_error_at(refusal->workflow, at, refusal->err);
 }
 
-/* Refuses valid features that no machine can run. */
+/* Refuses features that are valid in a workflow but that no machine supports. */
 static int check_kind(void *cookie, const struct workflow_step *step)
 {
 	const struct refusal *refusal = cookie;
@@ -61,8 +61,8 @@ static int check_kind(void *cookie, const struct workflow_step *step)
 	return 0;
 }
 
-/* Like check_kind(), and also checks modules and networks. Checks that the machine has the programs
- * for a network only if `here`. */
+/* Like check_kind(), and also checks modules and networks. If `here`, also checks that this machine
+ * has the programs that a network needs. */
 static int check_step(void *cookie, const struct workflow_step *step)
 {
 	const struct refusal *refusal = cookie;
@@ -92,7 +92,8 @@ static int check_steps(const struct workflow *workflow, bool here, struct pensto
 	return workflow_walk(&workflow->steps, check_step, &refusal);
 }
 
-/* Returns the place of the option that asks for too much, else the place of the resources. */
+/* Returns the place of the first option that asks for more than the machine has, or else the place
+ * of the resources. */
 static const struct workflow_place *place_of_misfit(
 	const struct machine_capacity *machine, const struct workflow *workflow)
 {
@@ -133,8 +134,8 @@ static int check_nodes(const struct workflow *workflow, struct penstock_error *e
 	return workflow_error_at(workflow, &each->at, err);
 }
 
-/* Overrides for the steps that ask for more than the job would have with the overrides that are
- * already in the message. */
+/* Overrides for the steps that ask for more than `job`, the resources that the run has with the
+ * overrides that are already in the message. */
 struct advice {
 	const struct claim_request *job;
 	bool inherited; /* the job has gpusPerTask */
@@ -179,7 +180,7 @@ static int advise_step(void *cookie, const struct workflow_step *step)
 	return 0;
 }
 
-/* Appends the overrides for steps to the message. */
+/* Appends the overrides for steps to the error message. */
 static void add_advice(const struct workflow *workflow, const struct claim_request *fitting,
 	struct penstock_error *err)
 {

@@ -49,7 +49,7 @@ void run_notify(const struct run *run, enum workflow_notify_event event)
 		});
 }
 
-/* Passes the end of the attempt to the tracked run, unless another owner has the run. */
+/* Sets the status of the run at the tracker (run/tracking), unless another owner has the run. */
 static void end_tracking(const struct run *run, const struct records_end *end, bool lost)
 {
 	enum run_state state = end->unflushed ? end->flushed_state : end->state;
@@ -57,7 +57,7 @@ static void end_tracking(const struct run *run, const struct records_end *end, b
 			     : state == RUN_STOPPED ? "KILLED"
 						    : "FAILED";
 
-	/* The next attempt continues the tracked run. */
+	/* The next attempt continues the run at the tracker. */
 	if (state == RUN_PREEMPTED || run->result->retry_in_ms >= 0)
 		status = "SCHEDULED";
 	if (!lost)
@@ -72,9 +72,9 @@ static void set_unflushed(const struct run *run, struct records_end *end)
 	end->flushed_exit_code = run->attempt.end.exit_code;
 }
 
-/* If an attempt ends before it can publish anything, the output of an earlier attempt may still be
- * unpublished. Sets `unflushed` in that case, because the next attempt would otherwise remove the
- * only copy of that output. */
+/* Sets `unflushed` if the attempt ended before it could publish anything and the output of an
+ * earlier attempt may still be unpublished: otherwise the next attempt would remove the only copy
+ * of that output. */
 static void keep_waiting_output(struct run *run, struct records_end *end)
 {
 	if (!run->only_copy || !attempt_has_output(&run->attempt) ||
@@ -89,8 +89,8 @@ static void keep_waiting_output(struct run *run, struct records_end *end)
 		run->attempt.layout.output);
 }
 
-/* An HTTP output is sent only when the steps have finished. Until then the local files are the only
- * copy. */
+/* Returns true if the local files are the only copy of an HTTP output, which is sent only when the
+ * steps have finished. */
 static bool http_output_waits(const struct run *run)
 {
 	return run->attempt.workflow->output.kind == WORKFLOW_HTTP && run->attempt.steps_began &&
@@ -122,7 +122,7 @@ static void decide_incomplete(
 	}
 	if (run->attempt.end.message)
 		run_event(&run->attempt.voice, RUN_EVENT_WARNING, run->attempt.end.message, 0, 0);
-	/* Do not set `unflushed`: the files here are not part of the new owner's output. */
+	/* Do not set `unflushed`: the local files are not part of the new owner's output. */
 	if (lease_is_lost(run->publisher.lease)) {
 		run_end_reset(&run->attempt);
 		run_end(&run->attempt, RUN_FAILED, RUN_CLASS_NODE, 69,
@@ -142,7 +142,7 @@ static void decide_incomplete(
 		run->attempt.id);
 }
 
-/* Returns false if the output is not complete in its store. */
+/* Flushes the output, and decides the end if that fails: then returns false. */
 static bool flush_and_decide(struct run *run, struct records_end *end)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

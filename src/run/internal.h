@@ -21,8 +21,8 @@ struct run {
 	struct run_result *result; /* the caller's */
 	struct attempt attempt;
 	bool strays; /* processes of a lost attempt may still live */
-	struct workflow_changes changes; /* since the attempt that this one continues */
-	bool after_failure; /* the attempt that this one continues failed */
+	struct workflow_changes changes; /* since the attempt that this attempt continues */
+	bool after_failure; /* this attempt continues an attempt that failed */
 	/* the storage may have the only copy of the output of an earlier attempt */
 	bool only_copy;
 	/* another machine has the run or has ended it, or another run has the output: the attempt

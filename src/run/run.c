@@ -191,7 +191,7 @@ static bool begin_stages(struct run *run)
 	return true;
 }
 
-/* The last stage before the steps, so that a run that does not reach its steps is not tracked. */
+/* Called last before the steps, so that a run that does not reach its steps is not tracked. */
 static int track(struct run *run, struct penstock_error *err)
 {
 	int r;
@@ -232,8 +232,8 @@ static void announce(const struct run *run)
 		log_debug("cannot write the run's id: no reader");
 	if (run->options->on_ready)
 		run->options->on_ready();
-	/* If the output is in a store, other machines may have made attempts, so that the number
-	 * may still change: see run_take_lease(). */
+	/* If the output is in a store, other machines may have made attempts, so the number may
+	 * still change: see run_take_lease(). */
 	if (run->attempt.workflow->output.kind != WORKFLOW_S3)
 		snprintf(number, sizeof(number), ", attempt %d", (int)run->attempt.number);
 	run_say(&run->attempt.voice, RUN_EVENT_MESSAGE, "run %s%s%s%s", run->attempt.id, number,
@@ -252,7 +252,7 @@ static int on_image(void *cookie, struct penstock_error *err)
 	return provenance_record(cookie, err);
 }
 
-/* A file that a task is writing when the task is killed is incomplete. */
+/* Notifies the sync before tasks are killed: files that the tasks are writing are incomplete. */
 static void on_kill(void *cookie)
 {
 	const struct publisher *publisher = cookie;

@@ -122,8 +122,8 @@ int run_check_same_file(
 int run_leave_alone(const char *home, const char *id, struct penstock_error *err);
 bool run_is_left_alone(const char *home, const char *id);
 
-/* Gets the identity of the run of a workflow: its name, or else a digest, together with the place
- * of the output. */
+/* Sets `id` to the identity of the workflow's run: a digest of the place of the output and of the
+ * workflow's name, or of the workflow itself if it has no name. */
 int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE],
 	struct penstock_error *err);
 /* Finds the run that `penstock run` continues for an edited file without a name: the run of the

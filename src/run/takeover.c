@@ -1,6 +1,6 @@
 /*
- * A run that is also on another machine: decides if the records and the storage of this home are
- * current, and publishes what the next machine needs to continue the run.
+ * Decides, for a run that may also be on another machine, if the records and the storage of this
+ * home are current, and publishes what the next machine needs to continue the run.
  */
 #include "run/internal.h"
 

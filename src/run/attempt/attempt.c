@@ -25,7 +25,7 @@ void run_end(struct attempt *attempt, enum run_state state, enum run_class class
 	va_start(ap, fmt);
 	buf_vprintf(&raw, fmt, ap);
 	va_end(ap);
-	log_redact_into(&text, buf_str(&raw)); /* the message is recorded */
+	log_redact_into(&text, buf_str(&raw)); /* no secret may be recorded */
 	/* the text may contain a file name that is not UTF-8, and may be cut within a character */
 	if (text.data)
 		str_make_utf8(text.data);

@@ -59,7 +59,7 @@ void attempt_reserve_space(struct attempt *attempt);
  * write that failed. */
 bool attempt_free_space(struct attempt *attempt);
 
-/* Returns true if the output directory has entries. */
+/* Returns true if the output directory has entries or cannot be read. */
 bool attempt_has_output(const struct attempt *attempt);
 
 #endif

@@ -38,7 +38,7 @@ void run_checkpoints_release(struct run_checkpoints *checkpoints)
 	free(take_pointer(checkpoints->newest));
 }
 
-/* ---- what an attempt continues from ---- */
+/* ---- the checkpoint to continue from ---- */
 
 static void on_skipped(void *cookie, const char *path, const char *why)
 {

@@ -10,7 +10,7 @@
  *
  * A thread commits and removes while the steps run. If the output is sent only at the end,
  * run_checkpoints_settle() commits and removes instead. A removal takes three steps, so that no
- * checkpoint that looks whole ever misses a part, here or in the store, even after a kill: the
+ * checkpoint that looks whole ever lacks a part, here or in the store, even after a kill: the
  * commit is removed here, then its object, then all the rest. Each checkpoint to be removed is
  * first recorded in STATE/retired and in the store, and stays recorded until the store has no
  * object of the checkpoint: the next attempt removes the rest.
@@ -31,7 +31,7 @@ struct run_checkpoints {
 	char *newest;
 	/* Owned by the thread while it runs. */
 	size_t removed; /* number of checkpoints removed in this attempt */
-	bool said_link, said_name; /* each is reported once */
+	bool said_link, said_name; /* each of the two warnings is given once */
 	pthread_mutex_t lock;
 	struct checkpoint_keeper *keeper; /* under lock; NULL if no thread runs */
 };

@@ -117,7 +117,8 @@ static bool is_ready(const struct keeper *k, const char *name, bool all)
 	return relative && (all || sync_is_published(k->publisher->sync, relative));
 }
 
-/* Returns false if the file is to be committed but is not published yet. */
+/* Adds the file to `found` if it is to be committed now. Returns false if it must be committed
+ * later, because it is not published yet, or if out of memory. */
 static bool consider(struct keeper *k, const char *name, bool all, struct candidates *found)
 {
 	_cleanup_free_ char *path = path_join(k->dir, name);

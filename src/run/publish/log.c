@@ -58,7 +58,7 @@ static int send_log(struct log_upload *upload, const atomic_int *cancel, struct 
 	return 0;
 }
 
-/* Waits. Returns false if the thread must end. */
+/* Waits for `ms`. Returns false if the thread must end. */
 static bool wait_interval(struct log_upload *upload, int64_t ms)
 {
 	int64_t until = clock_monotonic_ms() + ms;

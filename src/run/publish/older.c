@@ -50,8 +50,8 @@ static int fetch(
 		&(struct object_get_options){.cancel = k->cancel}, text, NULL, err);
 }
 
-/* Adds a commit. A checkpoint whose commit is gone or cannot be read is not added, and so is not
- * removed. */
+/* Adds a commit to `k->older`. A checkpoint whose commit is gone or cannot be read is not added,
+ * and so is not removed. */
 static int add(struct keeper *k, const char *path, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);

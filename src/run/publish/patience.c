@@ -87,7 +87,7 @@ static bool is_hopeless(
 	return now - watch->moved_ms > patience_ms(p);
 }
 
-/* Counts a large file while it is sent, not only once it is published. */
+/* Returns the bytes sent so far, including the sent part of a file that is not published yet. */
 static uint64_t bytes_sent(
 	const struct publisher *p, struct flush_watch *watch, const struct sync_status *status)
 {

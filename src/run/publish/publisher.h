@@ -42,7 +42,7 @@ struct publisher {
 	struct run_checkpoints checkpoints;
 	struct log_upload *log, *usage;
 	struct flush_clock *clock; /* NULL if no thread watches the time */
-	bool away; /* the user was notified that the store is unavailable; main thread */
+	bool away; /* the main thread has reported that the store is unavailable */
 	atomic_bool out_of_time; /* the machine ends before all of the output can be published */
 	/* replaced objects of which a copy was kept: their number and bytes */
 	atomic_ullong kept, kept_bytes;
@@ -82,9 +82,9 @@ void publisher_report_store(struct publisher *p, const struct sync_status *statu
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err);
 int publisher_flush_http(struct publisher *p, struct penstock_error *err);
 /*
- * publisher_watch_time() starts a thread that sets interrupts.cancel before the machine ends, so
- * that no request outlasts the machine: at first when only the time for the last writes of the run
- * is left, and after publisher_watch_last_words() when the machine ends.
+ * publisher_watch_time() starts a thread that sets interrupts.cancel once only the time for the
+ * last writes of the run is left before the machine ends. After publisher_watch_last_words(), the
+ * thread sets interrupts.cancel when the machine ends.
  */
 void publisher_watch_time(struct publisher *p);
 void publisher_watch_last_words(struct publisher *p);

@@ -161,7 +161,7 @@ static void note_release(struct note *note)
 	free(note->key);
 }
 
-/* Another machine may continue the run, so the store has the note, too. */
+/* Writes the note here and to the store, because another machine may continue the run. */
 static int note_write(const struct keeper *k, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
@@ -372,7 +372,7 @@ static bool remove_item(struct keeper *k, char *item)
 		return false;
 	if (!remove_here(k, item))
 		return false;
-	/* If there is a local file, it is being saved again, and will replace the object. */
+	/* A local file belongs to a new save of the checkpoint, which will replace the object. */
 	return !sync || access(local, F_OK) == 0 ||
 	       (sync_retire(sync, relative) && !sync_has_object(sync, relative));
 }

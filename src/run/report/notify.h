@@ -26,7 +26,7 @@ struct notify_event {
 	bool ended;
 };
 
-/* *out stays NULL if the workflow names no webhook. */
+/* Starts the thread of the webhook. *out stays NULL if the workflow names no webhook. */
 int notify_start(struct notify **out, const struct workflow_notify *to, struct penstock_error *err);
 /* Ignores events that the workflow does not ask for; `notify` may be NULL. */
 void notify_send(

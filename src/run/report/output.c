@@ -118,7 +118,7 @@ static void note_time(struct output *output)
 		clock_wall_ns() / NS_PER_MS);
 }
 
-/* Writes as much as there is space for; returns the number of bytes. */
+/* Writes as much as there is space for; returns the number of bytes written. */
 static size_t write_some(struct output *output, const char *data, size_t len)
 {
 	size_t done = 0;
@@ -155,7 +155,7 @@ static bool write_gap(struct output *output)
 	return false;
 }
 
-/* Call it with log_lock held. */
+/* Writes the waiting part of the log. Call it with log_lock held. */
 static void write_waiting(struct output *output)
 {
 	if (output->dropped && !write_gap(output))
@@ -184,7 +184,7 @@ static void hold_back(struct output *output, const char *data, size_t len)
 	}
 }
 
-/* A `note` begins with a newline, which is left out at the beginning of a line. */
+/* Appends to the log. A `note` begins with a newline, left out at the beginning of a line. */
 static void write_log(struct output *output, const char *data, size_t len, bool note)
 {
 	size_t done = 0;
@@ -343,7 +343,7 @@ static void show_beginning(struct output *output, struct stream *stream)
 	stream->shown = until;
 }
 
-/* Reads once. Returns false if there was nothing to read. */
+/* Reads the pipe once. Returns false if there was nothing to read. */
 static bool pump(struct output *output, struct stream *stream)
 {
 	char *room = buf_reserve(&stream->pending, LIMIT_OUTPUT_CHUNK / 2);
@@ -430,7 +430,7 @@ static void gather(struct output *output, struct pumped *p)
 		p->streams[p->n++] = &t->streams[0];
 		p->streams[p->n++] = &t->streams[1];
 	}
-	/* poll() would report the end of a stream forever. */
+	/* Leave out streams that have ended: poll() would report their end again and again. */
 	for (size_t i = 0; i < p->n; i++)
 		p->fds[i + 1] = (struct pollfd){
 			p->streams[i]->ended ? -1 : p->streams[i]->read_fd, POLLIN, 0};
@@ -523,7 +523,7 @@ static void *pump_thread(void *cookie)
 	return NULL;
 }
 
-/* The write end blocks, like the write end of a shell's pipe. */
+/* Creates the pipe of a stream. The write end blocks, like the write end of a shell's pipe. */
 static int stream_open(struct stream *stream, int terminal_fd, struct penstock_error *err)
 {
 	int ends[2];
@@ -577,7 +577,7 @@ static bool is_stderr(int fd)
 	       given.st_dev == own.st_dev && given.st_ino == own.st_ino;
 }
 
-/* Both streams may go to the same terminal. */
+/* Returns one screen for both streams if they go to the same terminal; NULL without a terminal. */
 static struct screen *open_screen(struct output *output, int which)
 {
 	struct stat first, other;

@@ -25,7 +25,7 @@
 struct penstock_error;
 struct output;
 
-/* Appends to the log. A stream whose terminal descriptor is -1 is not shown. */
+/* Opens the log to append to it. A stream whose terminal descriptor is -1 is not shown. */
 int output_start(struct output **out, const char *log_path, int stdout_fd, int stderr_fd,
 	struct penstock_error *err);
 /* Returns a descriptor that is close-on-exec and stays owned by the output. `which` is 1 or 2. */

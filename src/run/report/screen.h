@@ -1,7 +1,7 @@
 /*
  * A terminal that may be slow, or stopped by Ctrl-S: the terminal gets as much of the text as it
  * accepts at once, and the rest later. Text beyond LIMIT_SCREEN is skipped, and a line reports
- * this; the run's log has the whole text.
+ * the gap; the run's log has the whole text.
  *
  *	screen_open(&screen, fd);	// false if `fd` is not a terminal: write to it directly
  *	screen_put(&screen, data, len);

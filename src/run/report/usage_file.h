@@ -24,7 +24,7 @@
 
 struct usage_file {
 	bool opened;
-	int fd; /* valid if `opened`; -1 if there is none */
+	int fd; /* valid if `opened`; -1 if the file could not be opened */
 	int64_t began_ms; /* monotonic; 0 before the first call */
 	int64_t spent_ns; /* processor time of all samples */
 };

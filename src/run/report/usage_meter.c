@@ -2,8 +2,8 @@
 
 #include "run/process/gpus.h"
 
-/* Returns the growth of a counter per ms. A counter gets smaller when a process ends, or an
- * interface is removed. */
+/* Returns the growth of a counter per ms; 0 if the counter got smaller, because a process has ended
+ * or an interface was removed. */
 static double rate(uint64_t now, uint64_t before, int64_t ms)
 {
 	return now > before && ms > 0 ? (double)(now - before) / (double)ms : 0;
@@ -14,7 +14,7 @@ void usage_meter_begin(struct usage_meter *m, const int *gpus, size_t n_gpus, in
 	struct gpus_used used;
 
 	*m = (struct usage_meter){.gpus = gpus, .n_gpus = n_gpus, .at_ms = now_ms};
-	/* Load the library now: that takes as long as hundreds of samples, and must not count as
+	/* Load the library now: loading takes as long as hundreds of samples, and must not count as
 	 * the first sample. */
 	if (n_gpus)
 		gpus_read(gpus, n_gpus, &used);

@@ -20,12 +20,12 @@
 struct usage_meter {
 	const int *gpus; /* borrowed */
 	size_t n_gpus;
-	int64_t at_ms; /* the last sample, and its values */
+	int64_t at_ms; /* time of the last sample; the next two are its values */
 	uint64_t cpu_ms;
 	struct usage_network network;
 };
 
-/* `gpus` are the numbers of the GPUs to read, as for gpus_read(). Times are monotonic. */
+/* Begins to measure. `gpus` are numbers of GPUs, as for gpus_read(). Times are monotonic. */
 void usage_meter_begin(struct usage_meter *meter, const int *gpus, size_t n_gpus, int64_t now_ms);
 /* Sets all but `time_ms`, `name` and `memory` of the sample. `cpu_ms` is the processor time until
  * now. */
