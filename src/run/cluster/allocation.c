@@ -56,7 +56,7 @@ static void find_end(struct slurm_allocation *allocation, const char *job)
 	setenv("SLURM_JOB_END_TIME", text, 1);
 }
 
-/* Returns the positive number after "KEY" and "=" in the output of scontrol, or 0. */
+/* Returns the positive number after `key` and "=" in the output of scontrol, or 0. */
 static int seconds_of(const char *text, const char *key)
 {
 	const char *found = strstr(text, key);
@@ -155,7 +155,8 @@ int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home
 
 /* ---- notices of the tasks ---- */
 
-/* Opens the file each time: network file systems revalidate a file when it is opened. */
+/* Returns true if the file has contents. Opens the file each time, because network file systems
+ * revalidate a file when it is opened. */
 static bool has_notice(const char *path)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);

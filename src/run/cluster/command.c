@@ -18,7 +18,7 @@
 
 enum { TIMEOUT_MS = 120000 };
 
-/* The caller frees the result. Returns NULL if the program is missing. */
+/* Returns the path of the program, which the caller frees; NULL if the program is missing. */
 static char *find_program(const char *name)
 {
 	const char *path = str_env("PATH");
@@ -26,7 +26,7 @@ static char *find_program(const char *name)
 	return fs_find_program(path ? path : "/usr/local/bin:/usr/bin:/bin", name);
 }
 
-/* Gets the line with the error: the first with "error:" in it, else the last non-empty line. */
+/* Gets the error: the rest of the line after the first "error: ", else the last non-empty line. */
 static void pick_line(const char *text, char line[static 512])
 {
 	const char *error = strstr(text, "error: ");
@@ -62,7 +62,7 @@ int slurm_need(const char *program, struct penstock_error *err)
 	return path ? 0 : missing(program, err);
 }
 
-/* The caller frees the array, but not the strings. */
+/* Returns the environment of the program; the caller frees the array, but not the strings. */
 static const char **environment_for(const char *program)
 {
 	static const char *const kept[] = {"SLURM_CONF", "SLURM_CLUSTERS=", "SLURM_JWT="};

@@ -54,8 +54,8 @@ static void free_task(struct task *task)
 
 /* ---- the command line ---- */
 
-/* Replaces "pmix_v4", for example, with "pmix" if this Slurm has another version of PMIx. Passes
- * other types unchanged. */
+/* Replaces "pmix_v4", for example, with "pmix" if this Slurm has another version of PMIx. Returns
+ * all other types unchanged. */
 static const char *mpi_type(const char *wanted)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
@@ -278,7 +278,7 @@ static void signal_task(struct task *task, int signal)
 	order((struct slurm_task *)task, text);
 }
 
-/* Each task signals its own leader, as soon as the leader has a handler for the signal. */
+/* Sends a notice: each task signals its own leader once the leader has a handler for the signal. */
 static unsigned notify(struct task *task, int signal)
 {
 	char text[24];

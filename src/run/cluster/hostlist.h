@@ -24,8 +24,8 @@ int hostlist_expand(const char *text, struct strlist *out, struct penstock_error
  * invalid or does not contain the node. */
 int hostlist_count(const char *text, size_t node);
 
-/* Returns the first name; the caller frees it. Returns NULL if the list is invalid, or out of
- * memory. */
+/* Returns the first name of the list; the caller frees the name. Returns NULL if the list is
+ * invalid, or out of memory. */
 char *hostlist_first(const char *text);
 /* Like hostlist_first(), but returns all names, separated by spaces. */
 char *hostlist_words(const char *text);

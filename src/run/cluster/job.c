@@ -224,8 +224,8 @@ bool slurm_status_parse(const char *line, const char *id, struct slurm_status *s
 	return true;
 }
 
-/* Splits the job into its number and the option that names its cluster. The option is "" for the
- * default cluster. */
+/* Splits `job` into the number and the option that names the cluster, which is "" for the default
+ * cluster. */
 static void split(const char *job, char number[static SLURM_JOB_SIZE],
 	char cluster[static SLURM_JOB_SIZE + 16])
 {

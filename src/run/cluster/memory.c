@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 
-/* "StepId=12.0 exceeded memory limit (8388608 > 4194304), being killed" */
+/* Reads both numbers of "StepId=12.0 exceeded memory limit (8388608 > 4194304), being killed". */
 static void read_numbers(struct slurm_memory *memory, const char *text)
 {
 	uint64_t used, limit;

@@ -26,8 +26,8 @@ enum { WAIT_MS = 50 };
 
 /* ---- the directory ---- */
 
-/* Creates a private directory below `where` if it is missing. `where` may be writable for all
- * users. The caller frees *out. */
+/* Sets *out to the path of this user's private directory below `where`, and creates the directory
+ * if it is missing. `where` may be writable for all users. The caller frees *out. */
 static int find_base(const char *where, char **out, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf dir = BUF_INIT(LIMIT_STRING);
@@ -143,7 +143,7 @@ static int on_moved(void *cookie, size_t bytes, struct penstock_error *err)
 	return is_urgent(cookie) ? cancelled(err) : 0;
 }
 
-/* Returns 1 with the lock, or 0 if another process has it. */
+/* Tries to take the lock. Returns 1 if this process has it now, 0 if another process has it. */
 static int try_lock(int fd, int kind, const char *path, struct penstock_error *err)
 {
 	if (flock(fd, kind | LOCK_NB) == 0)
@@ -153,7 +153,8 @@ static int try_lock(int fd, int kind, const char *path, struct penstock_error *e
 		       : error_errno(err, errno, "cannot lock '%s'", path);
 }
 
-/* Returns 0 with the exclusive lock if there is no copy, 1 with a shared lock if there is one. */
+/* Waits while another task copies. Returns 1 with a shared lock if the copy exists now, 0 with the
+ * exclusive lock if this task must copy. */
 static int wait_for_copy(
 	int fd, const char *path, const struct node_inputs_spec *spec, struct penstock_error *err)
 {

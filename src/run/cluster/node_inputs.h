@@ -8,8 +8,8 @@
  *	node_inputs_sweep(where, id);	// after the run, by one task on each node
  *
  * WHERE/penstock-UID/ID-ATTEMPT/ appears only when it is complete. Users of the copy hold
- * WHERE/penstock-UID/ID-ATTEMPT.lock shared; copying and removing need it exclusively. The copy of
- * an earlier attempt is removed when the next one is made, unless a task still uses that copy.
+ * WHERE/penstock-UID/ID-ATTEMPT.lock shared; copying and removing need it exclusively. When
+ * an attempt makes its copy, the copies of other attempts that no task uses are removed.
  */
 #ifndef RUN_CLUSTER_NODE_INPUTS_H
 #define RUN_CLUSTER_NODE_INPUTS_H

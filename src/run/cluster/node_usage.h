@@ -26,7 +26,7 @@
 #include "run/report/usage_meter.h"
 
 struct node_usage {
-	char *path; /* NULL before the first sample, and if another task of the node samples */
+	char *path; /* NULL before the first sample, and if another task takes the samples */
 	int fd;
 	bool begun;
 	struct usage_file pace; /* only paces the samples; has no file */
@@ -39,8 +39,8 @@ struct node_usage {
 #define NODE_USAGE_INIT { .fd = -1 }
 /* clang-format on */
 
-/* Takes a sample if one is due. Returns the time in ms until the next one is due; -1 if another
- * task of the node samples, or if the file cannot be made. */
+/* Takes a sample if one is due. Returns the time in ms until the next sample is due; -1 if another
+ * task of the node takes the samples, or if the file cannot be made. */
 int64_t node_usage_sample(struct node_usage *usage, const char *dir);
 void node_usage_end(struct node_usage *usage);
 

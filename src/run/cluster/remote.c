@@ -1,4 +1,4 @@
-/* penstock on the node, between srun and the task. */
+/* The penstock process on a node of a cluster, between srun and the task. */
 #include "run/cluster/remote.h"
 
 #include <errno.h>
@@ -99,8 +99,8 @@ static void remote_release(struct remote *r)
 
 /* ---- reading the description ---- */
 
-/* The caller frees the result. Returns NULL if the value is missing or invalid, or out of
- * memory. */
+/* Returns a copy of the text, which the caller frees; NULL if the value is missing or invalid, or
+ * out of memory. */
 static char *text_of(const json_t *value)
 {
 	const char *hex = json_string_value(json_object_get(value, "hex"));
@@ -173,8 +173,8 @@ static int add_mount(struct remote *r, const char *source, const char *place, bo
 	return 0;
 }
 
-/* The files that a task writes to its root must be on a disk of the node: overlays do not support a
- * network file system. */
+/* Returns the directory for the files that a task writes to its root: `given`, or a directory on
+ * the node if `given` is on a network file system, which overlays do not support. */
 static char *local_tmp(char *given)
 {
 	const char *tmp = str_env("TMPDIR");
@@ -256,7 +256,7 @@ static int read_network(struct remote *r, const json_t *given)
 	return 0;
 }
 
-/* The task runs even if it gets no keys, because not every task needs keys. */
+/* Starts the key server of this node. On failure the task runs without keys: it may need none. */
 static void serve_keys(struct remote *r)
 {
 	const json_t *given = json_object_get(r->root, "keys");
@@ -287,7 +287,7 @@ static const char *number_or(const char *name, const char *fallback)
 static int set_ranks(struct remote *r)
 {
 	struct strlist *env = &r->env;
-	/* The first node of the step has its first task. */
+	/* The first node of this list runs the first task of the step. */
 	const char *list = number_or(
 		"SLURM_STEP_NODELIST", number_or("SLURM_JOB_NODELIST", "localhost"));
 	_cleanup_free_ char *first = hostlist_first(list);
@@ -328,7 +328,7 @@ static int set_ranks(struct remote *r)
 	return 0;
 }
 
-/* Copies the variables of this process's environment that have these prefixes. */
+/* Copies to `env` the variables of this process that begin with one of `names`. */
 static int take_variables(struct strlist *env, const char *const *names, size_t n)
 {
 	for (char **pair = environ; *pair; pair++) {
@@ -344,8 +344,8 @@ static int take_variables(struct strlist *env, const char *const *names, size_t 
 	return 0;
 }
 
-/* Gets the rank from the first of these variables that the launcher has set, and sets RANK and
- * LOCAL_RANK unless they are set. */
+/* Gets the rank from the first variable in `names` that the launcher has set. Sets RANK and
+ * LOCAL_RANK to the rank unless they are set. */
 static int set_launched_rank(struct remote *r)
 {
 	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
@@ -519,7 +519,7 @@ static void take_input(struct remote *r, bool read_more)
 			r->executor->kill(r->task);
 		} else if (str_starts(r->input.data, "signal ") &&
 			   str_to_u64(r->input.data + 7, 1, 64, &signal)) {
-			/* The task already got this signal from Slurm. */
+			/* Skip SIGTERM if the task already got it from Slurm. */
 			if (!(r->signalled && signal == SIGTERM))
 				r->executor->signal(r->task, (int)signal);
 		}
@@ -655,7 +655,7 @@ static int start(struct remote *r, struct penstock_error *err)
 
 	snprintf(number, sizeof(number), "%d", PROCESS_HANDED_FD);
 
-	/* The descriptor for PMI-1 and PMI-2, which the task finds by its number. */
+	/* Pass on the descriptor for PMI-1 and PMI-2, whose number the task reads from PMI_FD. */
 	if (!spec.container && spec.network.kind == TASK_NETWORK_HOST && str_env("PMI_FD") &&
 		str_to_u64(str_env("PMI_FD"), 3, INT32_MAX, &pmi)) {
 		if (strlist_set(&r->env, "PMI_FD", number) < 0)

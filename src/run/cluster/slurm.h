@@ -44,10 +44,10 @@ int slurm_command(const char *const *argv, struct buf *out, struct penstock_erro
 /* Executes the command in place of this process, with the same standard streams, and an environment
  * as for slurm_command(). Returns only on failure. */
 int slurm_become(const char *const *argv, struct penstock_error *err);
-/* Fails like slurm_command() if the program is not on PATH. */
+/* Checks that the program is on PATH. Fails like slurm_command() if it is not. */
 int slurm_need(const char *program, struct penstock_error *err);
 
-/* Returns the number of GPUs: 4 for "gpu:a100:4(S:0-1)", 2 for "gpu:2"; several kinds are
+/* Returns the number of GPUs in `gres`: 4 for "gpu:a100:4(S:0-1)", 2 for "gpu:2"; several kinds are
  * summed. */
 int slurm_gpus_of(const char *gres);
 /* Sets the CPUs and GPUs that every node of the default partition has at least, or every node if no
@@ -71,9 +71,9 @@ struct slurm_job {
 	/* owned; a directory on a disk of each node, for copies of the inputs; NULL to read the
 	 * inputs from the home */
 	char *node_dir;
-	struct strlist options; /* options of sbatch; the script follows */
+	struct strlist options; /* options of sbatch, which precede the script */
 };
-/* Returns -PENSTOCK_E_NOT_FOUND if the run was never submitted. */
+/* Reads the record. Returns -PENSTOCK_E_NOT_FOUND if the run was never submitted. */
 int slurm_job_read(
 	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
 int slurm_job_write(
@@ -126,8 +126,8 @@ struct slurm_submission {
 	const struct workflow *workflow;
 	const struct strlist *options; /* the user's options, which follow penstock's */
 };
-/* Returns -PENSTOCK_E_INVALID for features that a cluster cannot provide, with the override that
- * removes them, and for credentials that the batch job cannot read again. */
+/* Refuses, with PENSTOCK_E_INVALID, features that a cluster cannot provide (the message has the
+ * override that removes them), and credentials that the batch job cannot read again. */
 int slurm_check(const struct workflow *workflow, struct penstock_error *err);
 /* Builds the options of sbatch: penstock's, then the user's. Returns -PENSTOCK_E_INVALID if an
  * option of the user is not allowed. */
@@ -171,8 +171,8 @@ int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home
 int slurm_allocation_watch(struct slurm_allocation *allocation, struct penstock_error *err);
 /* Describes a signal to the batch job, and the time that is left. */
 void slurm_describe(const struct slurm_allocation *allocation, int signal, struct notice *notice);
-/* Makes the job run again: requeues it if Slurm allows it, else submits it again. Leaves the
- * decision to Slurm if Slurm has ended the job. The text is for display. */
+/* Makes the job run again: requeues the job if Slurm allows a requeue, else submits it again.
+ * Leaves the decision to Slurm if Slurm has ended the job. The text is for display. */
 int slurm_allocation_requeue(
 	struct slurm_allocation *allocation, struct buf *text, struct penstock_error *err);
 /* Removes the copies of inputs on the disks of the nodes. */

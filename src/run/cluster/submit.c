@@ -31,8 +31,8 @@ struct checking {
 	struct penstock_error *err;
 };
 
-/* The batch job reads the credentials again, and has neither the options nor the standard input of
- * this process. */
+/* Refuses a credential that the batch job cannot read again: the job has neither the options nor
+ * the standard input of this process. */
 static int check_credential(const struct workflow *workflow,
 	const struct workflow_credential *credential, struct penstock_error *err)
 {
@@ -103,7 +103,7 @@ static int add_number(struct strlist *options, const char *name, int64_t value, 
 	return strlist_addf(options, "--%s=%" PRId64 "%s", name, value, unit);
 }
 
-/* sbatch replaces patterns that begin with "%" in file names. */
+/* Adds --output with each "%" of the home doubled, because sbatch replaces patterns like "%j". */
 static int add_output(struct strlist *options, const char *home, const char *id)
 {
 	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_STRING);

@@ -34,7 +34,7 @@ struct user_config {
  * message has the file and the line. Else returns the error of `take`. */
 int user_config_read(int (*take)(const struct user_config *c, const struct node *root, void *out),
 	void *out, struct penstock_error *err);
-/* Returns -PENSTOCK_E_INVALID; the message has the file, line and column of the node. */
+/* Sets an error with the file, line and column of the node; returns -PENSTOCK_E_INVALID. */
 int user_config_wrong(const struct user_config *c, const struct node *node, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

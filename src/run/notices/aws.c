@@ -80,7 +80,8 @@ static bool probe(struct notice_watch *watch)
 	return renew_token(watch) == 0;
 }
 
-/* Returns 1 if the document exists, 0 if not, -1 if unknown. A rejected token is renewed once. */
+/* Requests a document. Returns 1 if the document exists, 0 if not, -1 if unknown. A rejected token
+ * is renewed once. */
 static int ask(
 	struct notice_watch *watch, const char *path, struct buf *out, struct http_reply *reply)
 {
@@ -118,7 +119,8 @@ static int ask(
 	return -1;
 }
 
-/* If a reported action is gone (404), the notice is withdrawn; a failed request changes nothing. */
+/* Returns true if `out` is a new notice, or withdraws one because the reported action is gone
+ * (404). A failed request changes nothing. */
 static bool check_action(struct notice_watch *watch, struct notice *out)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);

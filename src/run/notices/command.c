@@ -14,7 +14,7 @@
 
 enum { POLL_MS = 5000, TIMEOUT_MS = 10000, LINE_BYTES = 159 };
 
-/* All output is read, so that the command never blocks; only the beginning is kept. */
+/* Takes all output, so that the command never blocks, and keeps only the beginning. */
 static int take_beginning(void *cookie, const char *data, size_t len, struct penstock_error *err)
 {
 	struct buf *line = cookie;

@@ -100,7 +100,7 @@ static void sum_up(struct interrupts *interrupts)
 	notice->serial = ++interrupts->serial;
 }
 
-/* Call it with the lock held. Returns false if nothing has changed. */
+/* Withdraws a notice. Returns false if nothing has changed. Call it with the lock held. */
 static bool withdraw(struct interrupts *interrupts, const struct notice *given)
 {
 	struct notice *active = interrupts->active;

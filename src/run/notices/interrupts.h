@@ -74,14 +74,14 @@ struct interrupts {
  * no longer ignores SIGINT. Call it before the first thread is made. */
 void interrupts_block_signals(void);
 
-/* The signals must be blocked already. */
+/* Starts the thread that reads the signals, which must be blocked already. */
 int interrupts_start(struct interrupts *interrupts, struct penstock_error *err);
 void interrupts_stop(struct interrupts *interrupts);
 
 void interrupts_phase(struct interrupts *interrupts, enum interrupt_phase phase);
 enum interrupt_reason interrupts_reason(const struct interrupts *interrupts);
-/* Returns the number of requests in this phase: 0 if there is none, 2 or more if one was repeated.
- * Notices before the first request count as one request. */
+/* Returns the number of requests in this phase, or 0. All notices before the first request together
+ * count as one request. */
 int interrupts_count(const struct interrupts *interrupts);
 /* Sets `cancel` without a request, if the remaining data cannot be sent. */
 void interrupts_give_up(struct interrupts *interrupts);

@@ -30,7 +30,7 @@ struct notice {
 	char source[24]; /* "gcp", "aws", "azure", "slurm", "signal", "file", "command", … */
 	char reason[200]; /* one line, in the source's words */
 	int64_t noticed_ms; /* monotonic; 0 for the current time */
-	/* monotonic time of the machine's end; 0 if unknown, so that the grace period counts */
+	/* monotonic time of the machine's end; 0 if unknown: then the grace period counts */
 	int64_t deadline_ms;
 	int64_t noticed_wall; /* nanoseconds; 0 for the current time */
 	/* the machine certainly ends at the deadline; if the source gave no deadline, the grace
@@ -48,7 +48,7 @@ struct notice {
 /* Clears the notice, and sets the source and the reason. Truncates `reason`, and replaces control
  * characters, with which the reason could forge a line of the log. */
 void notice_set(struct notice *notice, const char *source, const char *reason);
-/* Makes the notice `hard`: the machine ends in `lead_ms` from now. */
+/* Makes the notice `hard`: the machine ends `lead_ms` from now. */
 void notice_set_lead(struct notice *notice, int64_t lead_ms);
 
 struct notices_options {
@@ -89,7 +89,7 @@ struct notice_watch {
 
 /* Returns the engine shared by all sources, made on first use, or NULL if it cannot be made. */
 struct http_engine *notice_engine(struct notice_watch *watch);
-/* Waits. Returns false if the watch is ending. */
+/* Waits for `ms`. Returns false if the watch is ending. */
 bool notice_sleep(const struct notice_watch *watch, int64_t ms);
 /* Waits until `every_ms` after the planned end of the previous wait, so that the duration of a
  * query does not delay the next query. `*last` is 0 at first. Returns false if the watch is

@@ -140,8 +140,8 @@ static void add_cloud(struct notices *notices, int cloud, bool sure, int64_t aft
 	}
 }
 
-/* If addresses are configured, `auto` watches only the services that have one. If no address is
- * configured, the firmware decides. */
+/* Adds the services that `auto` watches: those with a configured address or, if no address is
+ * configured, those that the firmware allows. */
 static void add_auto(struct notices *notices)
 {
 	static const enum notice_cloud clouds[] = {

@@ -50,7 +50,7 @@ static int open_tasks_dir(const struct reaction *reaction)
 	return dir ? open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
 }
 
-/* Returns a path below the storage without REACTION_DIR. */
+/* Returns `path`, which begins with REACTION_DIR, without REACTION_DIR and the slash. */
 static const char *below_dir(const char *path)
 {
 	return path + strlen(REACTION_DIR "/");

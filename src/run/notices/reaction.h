@@ -1,7 +1,8 @@
 /*
  * Reaction of a run to requests to stop and to preemption notices. After a notice a file is written
  * for the tasks. Then each leader that handles the signal gets the signal. At the end of the tasks'
- * share of the time all tasks are killed. The remaining time is for publishing.
+ * share of the time the tasks are killed (the steps of `finally` later). The remaining time is for
+ * publishing.
  *
  *	reaction_init(&reaction, attempt, err);	// reads the settings
  *	reaction_prepare(&reaction, err);	// makes the directory of the files
@@ -42,7 +43,8 @@ struct reaction {
 	const void *describe_cookie;
 };
 
-/* The caller zeroes `*reaction` except for `describe`, and has blocked the signals. */
+/* Reads the settings, and starts the thread that reads the signals. The caller has blocked the
+ * signals, and has zeroed `*reaction` except for `describe`. */
 int reaction_init(struct reaction *reaction, struct attempt *attempt, struct penstock_error *err);
 /* Like reaction_init() for `penstock flush`: reads only the signals, not the settings. A signal
  * sets `interrupts.cancel`, and nothing is reported. */

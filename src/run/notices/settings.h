@@ -17,7 +17,8 @@ struct notice_settings {
 	struct workflow_arena arena;
 };
 
-/* Returns -PENSTOCK_E_INVALID if a file or the variable is invalid; the message names it. */
+/* Reads the settings. Returns -PENSTOCK_E_INVALID if a file or the variable is invalid; the message
+ * has the name of the file or of the variable. */
 int notice_settings_read(struct notice_settings *out, const struct workflow_preemption *workflow,
 	struct penstock_error *err);
 void notice_settings_release(struct notice_settings *settings);
