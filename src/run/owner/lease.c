@@ -118,7 +118,7 @@ static void renew_now(struct lease *lease)
 	pthread_cond_signal(&lease->wake);
 }
 
-/* The gate. Fails if another owner may have taken the run. The engine's thread calls it often. */
+/* The gate, which the engine's thread calls often. Fails if another owner may have the run. */
 static int may_send(void *cookie, struct penstock_error *err)
 {
 	struct lease *lease = cookie;

@@ -20,7 +20,7 @@
  * output of that run. If that run does not renew its lease for a term, another run can take the
  * output; the gate of the former owner is closed by then (output.c).
  *
- * The object also has the earlier attempts of all machines, for `show` and the page.
+ * The object also has the earlier attempts of all machines, for `penstock show` and `penstock ui`.
  */
 #ifndef RUN_OWNER_LEASE_H
 #define RUN_OWNER_LEASE_H
@@ -60,7 +60,7 @@ struct lease_options {
 	/*
 	 * Called before the state is first written. Sets `*began` to the attempt at which the run
 	 * last started from scratch: to `attempt` if this attempt starts from scratch. lease_take()
-	 * returns the error of `decide`. If `decide` is NULL, the object keeps its value.
+	 * returns the error of `decide`. If `decide` is NULL, `began` of the object stays.
 	 */
 	int (*decide)(void *decide_cookie, const struct lease_found *found, int attempt, int *began,
 		struct penstock_error *err);
@@ -82,15 +82,16 @@ struct lease_found {
 	bool refused;
 	int attempt; /* the last attempt; 0 if missing or unknown */
 	int began; /* attempt at which the run last started from scratch; 0 if unknown */
-	char state[16]; /* state of that attempt */
-	char host[65]; /* machine of that attempt */
+	char state[16]; /* state of the last attempt */
+	char host[65]; /* machine of the last attempt */
 	/* another home of this machine, under which the owner was killed; "" if there is none */
 	char home[4096];
 };
 
-/* Returns -PENSTOCK_E_EXISTS if another owner has or may have the run or its output, or has ended
- * the run meanwhile, or, with `completes`, if the output elsewhere is newer. The error names the
- * other owner if known. All strings but `home_id` are borrowed until the release. */
+/* Takes the run and its output. Returns -PENSTOCK_E_EXISTS if another owner has or may have the run
+ * or its output, or has ended the run meanwhile, or, with `completes`, if the output elsewhere is
+ * newer. The error names the other owner if known. All strings but `home_id` are borrowed until the
+ * release. */
 int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
 	struct penstock_error *err);
 /* Makes the lease's thread write the state; the thread retries after a failure. Commands on this
@@ -118,7 +119,7 @@ const struct http_gate *lease_gate(const struct lease *lease);
 int lease_perform(struct lease *lease, const atomic_int *cancel,
 	int (*fn)(void *cookie, struct penstock_error *err), void *cookie,
 	struct penstock_error *err);
-/* Returns false if `lease` is NULL. */
+/* Returns true if the ownership is lost; false if `lease` is NULL. */
 bool lease_is_lost(struct lease *lease);
 /* Describes the owner of a lost lease: "run 'ID' is now attempt 3 on HOST (process 12, …)". */
 const char *lease_owner_now(const struct lease *lease);
@@ -128,7 +129,7 @@ bool lease_moved_to(struct lease *lease, struct lease_found *found);
 /* Strings are borrowed, and may be NULL except `state`. */
 struct lease_end {
 	const char *state, *class, *message;
-	/* end of the attempt if `state` is "lost", because other machines may continue the run */
+	/* the real end of the attempt, if `state` is "lost" so that other machines may continue */
 	const char *ended_as;
 	int exit_code;
 };

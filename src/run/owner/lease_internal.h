@@ -101,12 +101,12 @@ int lease_write_text(struct lease *lease, const char *text, size_t len, struct p
 /* Like lease_write_text(), with this owner and `state`. Writes once more if the store refuses
  * because the reply to an earlier write was lost, or because the object was deleted. */
 int lease_write_state(struct lease *lease, const char *state, struct penstock_error *err);
-/* Returns 1 if this process wrote the state object, or if the object was deleted; 0 if `seen` is
- * the new owner; a negative code if the object cannot be read. */
+/* Returns 1 if this process wrote the state object, or if the object was deleted; 0 if another
+ * owner wrote the object, which `seen` describes; a negative code if the object cannot be read. */
 int lease_still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err);
 /* Opens the gate after a write, once the output is known to be this run's. The gate stays open
- * until five sixths of a term after the write was sent. A contender cannot see the write before it
- * was sent, and waits for a whole term after it has seen the write. */
+ * until five sixths of a term after the write was sent. A contender waits for a whole term after it
+ * has seen the write, which is never before the write was sent. */
 void lease_hold(struct lease *lease);
 /* Returns true if `state` is live. Unknown states count as live. */
 bool lease_state_is_live(const char *state);

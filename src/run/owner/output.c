@@ -52,8 +52,8 @@ static char *state_key(const struct lease *lease, const char *run)
 	return str_printf("%s" RUN_STATE_ROOT "%s/state.json", lease->options.prefix, run);
 }
 
-/* Returns 0 if the run that owner.json names no longer writes. `checked` gets the ETag of that
- * run's state. */
+/* Checks the run that owner.json names. Returns 0 if that run no longer writes. `checked` gets the
+ * ETag of its state. */
 static int check_owner(struct lease *lease, const char *run, char checked[static OBJECT_ETAG_SIZE],
 	struct penstock_error *err)
 {
@@ -150,7 +150,7 @@ enum lease_output lease_check_output(struct lease *lease, struct seen *owner)
 	owner->etag[0] = owner->run[0] = '\0';
 	if (lease_load(lease, lease->output_key, owner, NULL) < 0 && !owner->etag[0])
 		return LEASE_OUTPUT_UNKNOWN;
-	/* A deleted object belongs to no other run, and an unreadable one cannot be a takeover. */
+	/* A deleted object names no other run, and an unreadable object is not a takeover. */
 	if (!owner->etag[0] || !owner->run[0] || strcmp(owner->run, lease->options.run_id) == 0) {
 		lease->doubted_ms = 0;
 		return LEASE_OUTPUT_OURS;

@@ -157,7 +157,8 @@ int lease_keep_attempts(struct lease *lease, const struct buf *text, struct pens
 	return r ? error_memory(err) : 0;
 }
 
-/* Returns false if the format is unknown; `seen->format` is 0 if the text has none. */
+/* Parses a state object, or owner.json. Returns false if the format is unknown; `seen->format` is 0
+ * if the text has no format. */
 static bool parse(const struct buf *text, struct seen *seen)
 {
 	json_auto_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
@@ -167,7 +168,7 @@ static bool parse(const struct buf *text, struct seen *seen)
 	const json_t *owner = json_object_get(root, "owner");
 	const json_t *home;
 
-	owner = owner ? owner : root; /* owner.json has its members at the top */
+	owner = owner ? owner : root; /* owner.json has its members at the top level */
 	home = json_object_get(owner, "home");
 	seen->taking = json_is_true(json_object_get(root, "taking"));
 	seen->format = json_integer_value(json_object_get(root, "format"));

@@ -11,7 +11,7 @@
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"
 
-/* A state that an older version wrote has no home id. */
+/* Returns true if the state names our home. An older version wrote states without a home id. */
 static bool has_our_home(const struct lease *lease, const struct seen *seen)
 {
 	return seen->home && strcmp(seen->home, lease->options.home) == 0 &&
@@ -27,7 +27,7 @@ static int refuse(const struct lease *lease, const struct seen *seen, struct pen
 		seen->since[0] ? ", since " : "", seen->since);
 }
 
-/* Returns 0 if the owner is gone. */
+/* Watches the state object for a term. Returns 0 if the owner is gone. */
 static int watch_owner(
 	struct lease *lease, struct seen *seen, struct buf *last, struct penstock_error *err)
 {
@@ -69,7 +69,7 @@ static int take_output(struct lease *lease, const struct lease_found *found,
 
 	if (lease_take_output(lease, &e) == 0)
 		return 0;
-	/* This attempt has done nothing yet: restore the state and the owner from before. */
+	/* This attempt has done nothing yet: restore the previous state and owner. */
 	if (!before->len || lease_write_text(lease, buf_str(before), before->len, NULL) < 0)
 		lease_give_back(lease, found);
 	return error_move(err, &e);

@@ -105,8 +105,8 @@ static struct cgroup_base *add_base(enum cgroup_kind kind, const char *dir)
 	return base;
 }
 
-/* Inside a container the path of our group may be missing: then the root of the hierarchy is
- * ours. */
+/* Returns the directory of our own group. Inside a container its path may be missing: then our
+ * group is the root of the hierarchy. */
 static char *own_dir(const char *hierarchy, const char *path)
 {
 	char *dir = str_printf("%s%s", hierarchy, strcmp(path, "/") == 0 ? "" : path);

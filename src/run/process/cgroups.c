@@ -38,7 +38,7 @@ struct cgroup {
 	struct part parts[CGROUP_MAX_PARTS];
 	int fds[CGROUP_MAX_PARTS];
 	size_t n;
-	int born_fd; /* the directory of the part of version 2; -1 if there is none */
+	int born_fd; /* descriptor of the directory in version 2; -1 if there is none */
 	bool holds_memory;
 	bool holds_cpus;
 	bool holds_pids;
@@ -378,8 +378,8 @@ static int signal_group(const char *dir, int signal)
 	return n;
 }
 
-/* A process may fork while it is being killed, so the group is killed until it is empty, for
- * GONE_WAIT_MS at most. Returns the number of processes at the first attempt. */
+/* Kills the processes of a group and removes the group. Repeats the kill, for GONE_WAIT_MS at most,
+ * because a process may fork while it is being killed. Returns the number of processes at first. */
 static int end_group(const char *dir)
 {
 	int64_t until = clock_monotonic_ms() + GONE_WAIT_MS;

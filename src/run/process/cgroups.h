@@ -39,16 +39,17 @@ struct cgroup_wanted {
 	bool of_run; /* contains only the groups of executions; for the sum of their memory */
 };
 
-/* *out is NULL if no group can be made. The only error is out of memory. */
+/* Makes a group, inside `run` if `run` is not NULL. Sets *out to NULL if no group can be made. The
+ * only error is out of memory. */
 int cgroup_make(struct cgroup **out, const struct cgroup *run, const char *run_id,
 	const struct cgroup_wanted *wanted, struct penstock_error *err);
 /* Returns descriptors of the files that a child with one thread writes to join the group. A NULL
  * group has none. */
 const int *cgroup_fds(const struct cgroup *group, size_t *n);
-/* Returns the descriptor of the group's directory of version 2, in which a child can be started;
- * NULL if the group has no such directory. */
+/* Returns a pointer to the descriptor of the group's directory of version 2, in which a child can
+ * be started; NULL if the group has no such directory. */
 const int *cgroup_born_fd(const struct cgroup *group);
-/* Return true if the kernel enforces the limit of memory, CPUs, processes or devices. */
+/* Return true if the kernel enforces the limit that the function names. */
 bool cgroup_holds_memory(const struct cgroup *group);
 bool cgroup_holds_cpus(const struct cgroup *group);
 bool cgroup_holds_pids(const struct cgroup *group);
@@ -57,7 +58,7 @@ bool cgroup_holds_devices(const struct cgroup *group);
 struct cgroup_found {
 	uint64_t memory_peak; /* bytes; 0 if unknown */
 	uint64_t oom_kills;
-	uint64_t pids_refused; /* number of failed forks because of the limit */
+	uint64_t pids_refused; /* number of forks that failed because of the limit */
 	int64_t cpu_us; /* CPU time of all processes, including ended ones; -1 if unknown */
 };
 void cgroup_read(const struct cgroup *group, struct cgroup_found *out);

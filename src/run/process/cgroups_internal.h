@@ -31,14 +31,14 @@ struct cgroup_bases {
 	struct cgroup_base base[CGROUP_MAX_PARTS];
 	size_t n;
 	bool found;
-	unsigned long made; /* number of groups */
+	unsigned long made; /* number of groups made so far */
 };
 struct cgroup_bases *cgroup_bases(void);
 
 /* ---- the files of a group ---- */
 
 bool cgroup_write(const char *dir, const char *name, const char *value);
-/* Reads without the newline at the end. Returns NULL if the file cannot be read. */
+/* Reads a file, without the newline at its end. Returns NULL if the file cannot be read. */
 const char *cgroup_text(const char *dir, const char *name, struct buf *b);
 uint64_t cgroup_number(const char *dir, const char *name);
 /* Reads the number of `field` from a file of lines "name number". */

@@ -40,7 +40,7 @@ static struct bpf_insn set_result(int allowed)
 		.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = RESULT, .imm = allowed};
 }
 
-/* Returns the number of instructions. */
+/* Writes the filter; returns the number of its instructions. */
 static size_t write_program(struct bpf_insn *program, const dev_t *devices, size_t n)
 {
 	static const struct bpf_insn leave = {.code = BPF_JMP | BPF_EXIT};

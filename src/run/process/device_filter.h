@@ -18,7 +18,7 @@
 
 enum { DEVICE_FILTER_MAX = 64 };
 
-/* Returns true if the kernel and our rights allow filters. */
+/* Returns true if the kernel and the privileges of this process allow filters. */
 bool device_filter_allowed(void);
 /* Forbids `n` devices, at most DEVICE_FILTER_MAX. Returns false if the kernel refuses. */
 bool device_filter_attach(int group_fd, const dev_t *devices, size_t n);

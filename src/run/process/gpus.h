@@ -20,8 +20,8 @@ struct gpus_used {
 	uint64_t memory; /* bytes */
 };
 
-/* `minors` are the numbers of /dev/nvidia0, …. Returns false if there is no library, or if the
- * library cannot read one of these GPUs. */
+/* Reads the use of the GPUs /dev/nvidiaN, whose numbers N are in `minors`. Returns false if there
+ * is no library, or if the library cannot read one of these GPUs. */
 bool gpus_read(const int *minors, size_t n, struct gpus_used *out);
 /* Reads a list such as "0,2" into `minors`. Returns their number, at most `max`; 0 if `list` is
  * NULL or has a name that only the driver knows. */

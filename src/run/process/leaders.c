@@ -133,7 +133,8 @@ struct notifying {
 	unsigned notified;
 };
 
-/* The pid may have been reused, so hold it by a pidfd while checking. */
+/* Signals the process if it takes the signal. A pidfd detects if the pid was reused. Returns true
+ * if the children of the process are to be signalled instead. */
 static bool notify(void *cookie, const struct process_info *info)
 {
 	_cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, info->pid, 0);
@@ -150,7 +151,7 @@ static bool notify(void *cookie, const struct process_info *info)
 }
 
 /* Returns true if the process is a descendant of this one. The leader of a container is reaped
- * inside the container, so that its pid may already belong to another process. */
+ * inside the container, so its pid may already belong to another process. */
 static bool is_ours(struct process_info info)
 {
 	for (int depth = 0; depth < 256; depth++) {

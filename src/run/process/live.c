@@ -55,7 +55,7 @@ static json_t *json_list(const struct strlist *list)
 }
 
 /*
- * A file has one line with the data known before there are tasks, and one for the tasks. Files are
+ * A file has two lines: the data known before the tasks start, and the data of the tasks. Files are
  * overwritten while other processes read them, so each line has a checksum and the serial of the
  * execution.
  */
@@ -142,7 +142,7 @@ struct live_file {
 };
 
 struct live_files {
-	char *dir; /* owned; the run's */
+	char *dir; /* owned; runs/ID */
 	struct live_file *free;
 	unsigned long n; /* number of files made */
 };
@@ -273,7 +273,7 @@ static int read_list(const json_t *array, struct strlist *out)
 	return 0;
 }
 
-/* Returns 0 for a task that has ended, even if its pid was reused. */
+/* Returns the leader's pid; 0 if the task has ended, even if the pid was reused. */
 static pid_t read_task(const json_t *task)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(task, "pid"));
@@ -325,7 +325,7 @@ static json_t *read_line(char **rest)
 	return json_loads(text + 1, 0, NULL);
 }
 
-/* Returns 1 if loaded, 0 if there is no record, -1 if it is being written. */
+/* Loads a record. Returns 1 if loaded, 0 if there is no record, -1 if it is being written. */
 static int load_once(const char *path, json_t **out)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -347,7 +347,7 @@ static int load_once(const char *path, json_t **out)
 	return 1;
 }
 
-/* Returns NULL if there is no complete record; the caller releases the result. */
+/* Returns the record, which the caller releases; NULL if there is no complete record. */
 static json_t *load(const char *run_dir, unsigned long number)
 {
 	_cleanup_free_ char *path = path_of(run_dir, number);

@@ -47,8 +47,9 @@ struct live_step {
 };
 void live_step_release(struct live_step *step);
 
-/* `run_dir` is runs/ID. A file is reused by the next execution, because creating and removing a
- * file for each execution takes a tenth of the time that a container needs to start. */
+/* Creates the directory of the files; `run_dir` is runs/ID. A file is reused by the next execution,
+ * because creating and removing a file for each execution takes a tenth of the time that a
+ * container needs to start. */
 int live_files_new(struct live_files **out, const char *run_dir, struct penstock_error *err);
 /* Removes the files, after all executions have ended. */
 void live_files_free(struct live_files *files);
@@ -84,9 +85,9 @@ int live_end(const char *run_dir);
  *	step_life_end(&life, &run);
  *	run_life_end(&run);	// after the last execution of the run
  *
- * A failure to record is not an error: `penstock exec` then misses the execution. If this process
- * is killed, the next attempt misses the execution as well, unless the environment of its processes
- * names the run.
+ * A failure to record is not an error: `penstock exec` then does not find the execution. If this
+ * process is killed, the next attempt finds the processes of the execution only if their
+ * environment names the run.
  */
 struct run_life {
 	const char *dir; /* runs/ID; borrowed */

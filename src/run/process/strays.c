@@ -55,7 +55,8 @@ static bool is_other_home(const char *item, const struct marks *wanted)
 	       strcmp(runs + 6 + strlen(id), "/storage") == 0 && strcmp(item, wanted->storage) != 0;
 }
 
-/* In containers the storage of every run has the same path, but it is a different directory. */
+/* Returns true if the process has the storage of another run at the path that the storage has in
+ * every container. */
 static bool is_other_mount(int pid, const char *item, const struct marks *wanted)
 {
 	const char *own = wanted->storage + strlen("STORAGE_PATH=");
@@ -117,7 +118,8 @@ static int for_each(const struct marks *wanted, int signal)
 	return count;
 }
 
-/* There is no event for the end of all these processes, so poll until the deadline. */
+/* Waits until all these processes have ended, for `ms` at most. Polls, because no event reports
+ * their end. Returns false if some processes still live. */
 static bool wait_gone(const struct marks *wanted, int ms)
 {
 	int64_t until = clock_monotonic_ms() + ms;
