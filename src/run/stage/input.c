@@ -45,7 +45,7 @@ static const char *or_empty(const char *s)
 	return s ? s : "";
 }
 
-/* Inputs with the same values are identical. A NUL before each value separates the values. */
+/* Computes the id, a digest of the input's values. A NUL before each value separates them. */
 static int identify(struct stage_input *in, struct penstock_error *err)
 {
 	const struct workflow_input *w = in->input;

@@ -31,7 +31,7 @@ struct stage {
 
 /* ---- the plan ---- */
 
-/* Two inputs that are single files with the same name in one directory would replace each other. */
+/* Refuses two single files with the same name in one directory: one would replace the other. */
 static int check_names(const struct stage *s, struct penstock_error *err)
 {
 	for (size_t i = 0; i < s->n; i++) {
@@ -187,7 +187,7 @@ static int prepare(struct stage *s, struct penstock_error *err)
 /* ---- the end ---- */
 
 /*
- * Like `chmod -R`, but a directory also gets the search bit for everyone who may read it: otherwise
+ * Like `chmod -R`, but a directory also gets the search bit for all who may read it: otherwise
  * its files would be unreachable. Symbolic links are not followed; directories are made accessible
  * first, because an interrupted call may have left them inaccessible.
  */

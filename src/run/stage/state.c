@@ -33,7 +33,7 @@ static json_t *mark_json(const struct stage_mark *m)
 		m->etag ? json_string(m->etag) : NULL, "sha256", m->sha256[0] ? m->sha256 : NULL);
 }
 
-/* Call it with the lock held. */
+/* Writes the file. Call it with the lock held. */
 static int save(const struct stage_state *state, struct penstock_error *err)
 {
 	json_auto_t *root = json_pack("{s:i, s:s, s:b, s:I, s:I, s:I, s:[]}", "format", FORMAT,
@@ -151,7 +151,7 @@ static int identify(struct stage_state *state, const char *dir, struct penstock_
 	return 0;
 }
 
-/* JSON contains only Unicode; in a name that is not UTF-8, bytes above 0x7f are shown as %XX. */
+/* Returns the name for JSON: if it is not UTF-8, bytes above 0x7f become %XX. free() the result. */
 static char *printable(const char *source)
 {
 	json_auto_t *probe = json_string(source);

@@ -60,7 +60,7 @@ struct stores {
 int stores_init(struct stores *stores, const struct stores_embedded_ops *ops,
 	const struct stores_patience *patience, struct penstock_error *err);
 void stores_release(struct stores *stores);
-/* From now on no request waits for a host: the callers handle missing hosts. */
+/* After this call no request waits for a host: the callers handle missing hosts. */
 void stores_hurry(struct stores *stores);
 
 /* Resolves credentials, region and endpoint, and makes a client; sends nothing. The result is owned

@@ -302,7 +302,7 @@ static char *environment_pair(char *line)
 }
 
 /* Reads a file of the image from the topmost layer that has it; a device in its place means that
- * the file was removed. Links are resolved in the image. */
+ * the file was removed. Links are resolved within that layer. */
 static int read_of_image(
 	const struct image *image, const char *name, struct buf *out, struct penstock_error *err)
 {

@@ -61,7 +61,7 @@ void containers_release(struct containers *containers);
 /* Appends a JSON array of the images that were used: name and digest. */
 int containers_describe(const struct containers *containers, struct buf *out);
 
-/* `gpus` are the GPUs of the task. The caller zeroes `setup`. */
+/* Sets up a task that runs in a container with the GPUs `gpus`. The caller zeroes `setup`. */
 int containers_task(struct container_setup *setup, struct containers *containers,
 	const struct workflow_run *what, const int *gpus, size_t n_gpus,
 	struct penstock_error *err);

@@ -28,7 +28,8 @@ struct env_file_odd {
 	size_t whole; /* bytes of complete lines; if `block` is set, of the lines before it */
 };
 
-/* Does not count skipped lines that begin before `from`, which an earlier call has counted. */
+/* Finds the lines that env_file_parse() skips, but does not count those before offset `from`, which
+ * an earlier call has counted. */
 void env_file_check(const char *text, size_t len, size_t from, struct env_file_odd *out);
 
 /* Calls env_file_parse() with the contents of a file; a missing file sets nothing. */

@@ -110,7 +110,7 @@ static int add_places(struct strlist *env, const struct environment_spec *spec)
 	return set_number(env, "PENSTOCK_ATTEMPT", spec->attempt);
 }
 
-/* Does nothing without a path. */
+/* Sets `key` to the path below `dir`. Does nothing if `path` is NULL. */
 static int set_below(struct strlist *env, const char *key, const char *dir, const char *path)
 {
 	_cleanup_free_ char *whole = NULL;

@@ -30,7 +30,7 @@ struct run_group {
 	bool made;
 	struct cgroup *cgroup; /* NULL before the first step, and if none can be made */
 	uint64_t memory_limit;
-	bool said_no_limits; /* each of these two is reported once */
+	bool said_no_limits; /* each of these two messages is shown once */
 	bool said_no_processes;
 };
 
@@ -42,7 +42,8 @@ struct step_group {
 	bool watch_memory; /* no control group enforces the limit */
 };
 
-/* `wanted` has the CPUs and the closed devices; the limits come from `what`. */
+/* Makes the group of an execution. `wanted` has the CPUs and the closed devices; the limits come
+ * from `what`. */
 int step_group_make(struct step_group *group, struct run_group *run,
 	const struct workflow_run *what, struct cgroup_wanted wanted, struct penstock_error *err);
 /* Adds kills by the kernel, the limit and the peak of memory to `end`. If the execution has not

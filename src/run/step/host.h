@@ -43,7 +43,7 @@ struct step_share {
 	size_t n_gpus;
 };
 
-/* `claim` may be NULL; the share is then empty. */
+/* Takes the share of an execution. `claim` may be NULL; the share is then empty. */
 int step_share_take(struct step_share *share, struct shares *shares, const struct claim *claim,
 	const struct workflow_step_resources *res, struct penstock_error *err);
 void step_share_release(struct step_share *share, struct shares *shares, const struct claim *claim);

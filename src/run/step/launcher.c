@@ -20,7 +20,7 @@
 
 /* ---- command lines without a launcher ---- */
 
-/* Returns the number of words. */
+/* Writes the words that set the identity; returns their number. */
 static size_t put_mapping(struct host_command *out, const struct workflow_run *what)
 {
 	/* Only root can create a network namespace. So, unless penstock is root, a step with its
@@ -50,8 +50,8 @@ static size_t put_mapping(struct host_command *out, const struct workflow_run *w
 	return (size_t)(argv - out->argv);
 }
 
-/* The words make a user namespace, in which the step sees itself as another user; outside of the
- * namespace the step still runs as the caller. */
+/* The words of put_mapping() make a user namespace, in which the step sees itself as another user;
+ * outside of the namespace the step still runs as the caller. */
 void host_command(struct host_command *out, const struct workflow_run *what)
 {
 	const char **argv = out->argv + put_mapping(out, what);
@@ -79,7 +79,7 @@ bool launcher_wanted(const struct workflow_run *step)
 	       step->resources.tasks.value > 1;
 }
 
-/* The output of --version names the implementation. */
+/* Returns the implementation of MPI, which the output of --version names. */
 static enum flavour flavour_of(const char *program)
 {
 	const char *const argv[] = {program, "--version", NULL};

@@ -12,7 +12,7 @@
 
 /* ---- wireguard ---- */
 
-/* A line break would start another setting, and some settings run commands. */
+/* Refuses a line break, which would start another setting: some settings run commands. */
 static int put(struct buf *text, const char *key, const char *value, struct penstock_error *err)
 {
 	for (const char *p = value; *p; p++) {

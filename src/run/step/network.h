@@ -15,7 +15,7 @@ struct step_network {
 	struct task_interface *interfaces;
 };
 
-/* The caller zeroes `out`, which borrows from the workflow. */
+/* Fills in `out`, which the caller has zeroed and which borrows from the workflow. */
 int step_network_describe(
 	struct step_network *out, const struct workflow_run *what, struct penstock_error *err);
 void step_network_release(struct step_network *network);

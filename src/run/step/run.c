@@ -297,7 +297,7 @@ void step_run_kill(struct step_run *step)
 		step->executor->kill(step->tasks[i].task);
 }
 
-/* A task that was killed before its end was read must leave no zombie. */
+/* Frees a task. Reaps a task that was killed before its end was read, to leave no zombie. */
 static void reap_and_free(const struct step_run *step, struct step_task *t)
 {
 	struct pollfd fd = {t->task->event_fd, POLLIN, 0};

@@ -111,7 +111,7 @@ struct step_failure {
 	int step_code; /* the step's own exit code if penstock's differs; else 0 */
 	char text[768]; /* one line: the fault and its remedy */
 };
-/* Returns false after a success. */
+/* Fills in `out` after a failure. Returns false after a success. */
 bool step_end_explain(
 	const struct step_end *end, const char *name, const char *run_id, struct step_failure *out);
 

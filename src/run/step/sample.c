@@ -1,4 +1,4 @@
-/* Samples of what an execution uses. */
+/* Samples of the resources that an execution uses. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"

@@ -95,8 +95,8 @@ int store_environment_keys(struct strlist *env, const struct credentials *keys)
 	return keys->session_token ? strlist_set(env, "AWS_SESSION_TOKEN", keys->session_token) : 0;
 }
 
-/* Returns NULL if there is no store that S3 clients can use. S3 clients can use Google's store only
- * with HMAC keys. */
+/* Returns the settings of the step's store. Returns NULL without a store, and for Google's store
+ * without HMAC keys, which S3 clients cannot use. */
 static const struct s3_settings *settings_of(const struct environment_spec *spec)
 {
 	const struct s3_settings *s = spec->store ? object_client_settings(spec->store) : NULL;

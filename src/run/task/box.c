@@ -88,7 +88,8 @@ static void make_ahead(char *tmp)
 	free(tmp);
 }
 
-/* Returns NULL if no box is ready. */
+/* Returns the box that was made ahead, or NULL. Sets *another to true from the second call on: then
+ * the box of the next container is made ahead. */
 static char *take_ready(const char *tmp, bool *another)
 {
 	LOCK_SCOPE(&ahead.lock);

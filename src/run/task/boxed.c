@@ -58,7 +58,8 @@ void boxed_free(struct task *task)
 	free(t);
 }
 
-/* The init has sent the socket before it reported success. */
+/* Serves the keys on a socket in the task's network. The init sent the socket before it reported
+ * success. */
 static int serve_keys(
 	struct boxed_task *t, const struct key_server *server, struct penstock_error *err)
 {
@@ -150,8 +151,9 @@ enum {
 	SCANS = HELPERS + 1, /* each helper can end during one scan */
 };
 
-/* Searches the children of `parent`, and their children, because crun's helper may still be between
- * the init and the task. Returns false if the kernel does not list children. */
+/* Searches the children of `parent`, and up to HELPERS generations below them, because crun's
+ * helpers may still be between the init and the task. Returns false if the kernel does not list
+ * children. */
 static bool search_below(pid_t parent, struct search *search, int depth)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);

@@ -54,8 +54,8 @@ int init_become_root(const char *uid_map, const char *gid_map)
 	return r;
 }
 
-/* crun's files are in memory, and vanish with the mounts: creating and removing a dozen files and
- * directories on a disk takes longer than all the work of crun. */
+/* Makes the directory of crun's files in memory, where the files vanish with the mounts: creating
+ * and removing a dozen files and directories on a disk takes longer than all the work of crun. */
 static int make_bundle(const struct init_plan *plan)
 {
 	const unsigned long flags = MS_NODEV | MS_NOSUID | MS_NOEXEC;
@@ -85,8 +85,8 @@ static int mount_overlay(const struct init_plan *plan)
 	return mount("overlay", plan->rootfs, "overlay", flags, plan->overlay_memory);
 }
 
-/* crun rejects machines with control groups of both versions, even with --cgroup-manager=disabled.
- * crun checks the mounts, so show it an empty directory. */
+/* If the machine has control groups of both versions, covers their mounts with an empty directory:
+ * crun checks the mounts, and rejects such a machine even with --cgroup-manager=disabled. */
 static int hide_cgroups(void)
 {
 	struct statfs st;
@@ -151,7 +151,7 @@ static void begin_numbers_at(int last_pid, struct seen *seen)
 	}
 }
 
-/* vfork copies nothing for the child, which executes another program at once. */
+/* Starts crun by vfork(), which copies nothing: the child executes another program at once. */
 static pid_t start_crun(const struct init_plan *plan, const char *program)
 {
 	pid_t pid = vfork(); /* NOLINT(clang-analyzer-security.insecureAPI.vfork) */

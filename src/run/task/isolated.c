@@ -74,7 +74,7 @@ static int run(void *cookie, int report_fd, int body_fd)
 		const struct task_spec *spec = plan->spec;
 
 		close(body_fd);
-		/* `penstock exec` joins only processes that cannot gain rights. */
+		/* `penstock exec` joins only processes that cannot gain privileges. */
 		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 		if (spec->cwd && chdir(spec->cwd) < 0)
 			process_body_failed(report_fd, ISOLATED_CWD, errno);

@@ -54,7 +54,7 @@ static void free_reply(void *text)
 	str_wipe(text);
 }
 
-/* Takes ownership of `text`. */
+/* Sends `text` as the reply and takes ownership of `text`. */
 static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned status, char *text)
 {
 	struct MHD_Response *response;

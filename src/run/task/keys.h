@@ -13,8 +13,8 @@
  *	key_servers_free(servers);	// after the tasks
  *
  * A task with its own network has another loopback address: its init makes a socket in that network
- * with key_socket(), on the same port, and passes it to us for key_listener_new(). One thread calls
- * these functions; each socket has threads of its own.
+ * with key_socket(), on the same port, and passes it to the parent for key_listener_new(). One
+ * thread calls these functions; each socket has threads of its own.
  */
 #ifndef RUN_TASK_KEYS_H
 #define RUN_TASK_KEYS_H

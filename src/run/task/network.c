@@ -77,7 +77,7 @@ int network_check(const struct task_network *network, struct penstock_error *err
 	return r;
 }
 
-/* wg-quick takes the interface's name from the name of the file. */
+/* Adds a WireGuard interface. wg-quick takes the interface's name from the name of the file. */
 static int add_wireguard(struct network_setup *s, const struct task_interface *interface, size_t i,
 	struct penstock_error *err)
 {
@@ -231,8 +231,8 @@ static void run_program(const struct network_plan *plan, int wait_fd, int ready_
 	become(plan->program);
 }
 
-/* slirp4netns reports that it is ready; pasta goes to the background, and its first process exits
- * with 0. */
+/* Waits for slirp4netns to report that it is ready, or for the first process of pasta to exit with
+ * 0, which it does when pasta goes to the background. */
 static int wait_until_ready(pid_t pid, int ready_fd, struct seen *seen)
 {
 	struct pollfd p = {ready_fd, POLLIN, 0};
@@ -273,7 +273,7 @@ static int run_to_end(const struct network_command *command, int log)
 	return status;
 }
 
-/* Runs in a child. */
+/* Runs in a child: starts the commands of the interfaces. */
 static void make_interfaces(const struct network_plan *plan)
 {
 	int log = open(plan->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

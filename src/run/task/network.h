@@ -47,7 +47,7 @@ struct network_command {
 struct network_plan {
 	uint16_t keys_port; /* port of the run's key server; 0 if there is none */
 	const char *const *program; /* argv; NULL for the machine's network */
-	/* the program writes a byte when it is ready; else it goes to the background */
+	/* the program writes a byte when it is ready, instead of going to the background */
 	bool reports_ready;
 	const char *netns; /* a file that becomes the name of the network namespace */
 	const char *log; /* a file for the output of the commands */
