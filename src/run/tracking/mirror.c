@@ -192,7 +192,7 @@ static int read_pages(struct reading *h, struct penstock_error *err)
 
 	h->kept = number(h->metric, "kept");
 	buf_add_str(&h->token, text(h->metric, "token"));
-	/* The copy is incomplete after a crash. */
+	/* After a crash the copy may be incomplete: read the metric from its first page. */
 	if (fstat(h->fd, &st) < 0 || st.st_size != number(h->metric, "size")) {
 		h->kept = 0;
 		buf_clear(&h->token);

@@ -41,8 +41,8 @@ void mlflow_mirror_release(struct mlflow_mirror *mirror);
 
 /*
  * Asks the server for the last point of each metric, and reads the later points of each metric
- * whose last point has changed. For some seconds after a failure, only repeats the message. Points
- * that are read before a failure are kept.
+ * whose last point has changed. For 15 s after a failure, fails with the same message and sends no
+ * request. Points that are read before a failure are kept.
  *
  * The last point is the one with the highest step. An attempt that resumes at an earlier step logs
  * points below it, so metrics whose last point is older than `started_ms`, the start of the last

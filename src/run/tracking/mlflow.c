@@ -164,8 +164,8 @@ static bool read_value(const json_t *value, double *out)
 	return false;
 }
 
-/* Returns 0 if the number is missing or invalid. The JSON format of Protocol Buffers has an int64
- * as a string; MLflow converts it to a number. */
+/* Returns the number; 0 if the number is missing or invalid. The JSON format of Protocol Buffers
+ * has an int64 as a string; MLflow converts it to a number. */
 static int64_t read_integer(const json_t *value)
 {
 	const char *text = json_string_value(value);

@@ -49,7 +49,7 @@ char *mlflow_context(const struct mlflow_tags *tags);
 
 int mlflow_read_experiment(
 	const char *text, size_t len, char id[static MLFLOW_ID_SIZE], struct penstock_error *err);
-/* Reads the reply to a creation. */
+/* Reads the reply to the creation of a run. */
 int mlflow_read_run(
 	const char *text, size_t len, char id[static MLFLOW_ID_SIZE], struct penstock_error *err);
 /* Reads the first run in the reply to a search. `id` is "" if there is no run. */

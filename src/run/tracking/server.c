@@ -49,8 +49,9 @@ static int talk_begin(
 	return http_engine_new(&talk->engine, &(struct http_engine_options){0}, err);
 }
 
-/* Takes ownership of `owned`, the body, which is NULL for a GET. A creation is not repeated: the
- * server may have created the run although its reply was lost, and would create a second one. */
+/* Sends a request. Takes ownership of `owned`, the body, which is NULL for a GET. A creation is not
+ * repeated: the server may have created the run although its reply was lost, and would create a
+ * second run. */
 static int ask(struct mlflow_talk *talk, const char *path, char *owned, unsigned attempts,
 	struct penstock_error *err)
 {

@@ -1,5 +1,5 @@
 /*
- * A server of MLflow: the run that all attempts of a run of penstock report to.
+ * A server of MLflow, with the MLflow run to which all attempts of a penstock run report.
  *
  *	struct mlflow_server server = {.base = "http://127.0.0.1:5000", .login = &login};
  *	struct mlflow_place place;
@@ -41,7 +41,7 @@ struct mlflow_place {
  * missing. On failure `place` may have the id of a run that was found. */
 int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_wanted *wanted,
 	struct mlflow_place *place, struct penstock_error *err);
-/* `end_ms` is 0 for a status of a run that has not ended. */
+/* Sets the status of a run. `end_ms` is 0 if the run has not ended. */
 int mlflow_server_set_status(const struct mlflow_server *server, const char *run,
 	const char *status, int64_t end_ms, struct penstock_error *err);
 

@@ -231,7 +231,7 @@ static int set_wandb(const struct tracking *tracking, const char *output, struct
 	return workflow->name.value ? strlist_set(env, "WANDB_NAME", workflow->name.value) : 0;
 }
 
-/* Returns NULL if out of memory. */
+/* Returns Aim's repository, a directory or a URL; NULL if out of memory. */
 static char *aim_repo(const struct workflow_aim *aim, const char *output)
 {
 	const char *repo = aim->repo.value;
@@ -304,7 +304,7 @@ static json_t *describe_wandb(const struct tracking *tracking)
 		page ? page : json_null());
 }
 
-/* Aim chooses the ids of its runs. */
+/* Describes Aim. The id of the run is null, because Aim chooses the ids of its runs. */
 static json_t *describe_aim(const struct workflow_aim *aim)
 {
 	const char *repo = workflow_shown(&aim->repo);

@@ -44,7 +44,7 @@ int tracking_begin(struct tracking *tracking, const struct attempt *attempt,
 int tracking_environment(const struct tracking *tracking, const char *output, const char *endpoint,
 	struct strlist *env);
 /* Reads the address of the workflow's MLflow server, without a user, and the login for that server.
- * If the workflow was loaded with `places_only`, its address may be a reference without a value:
+ * If the workflow was loaded with `places_only`, the address may be a reference without a value:
  * `recorded` (may be NULL) is then used as the address. Returns -PENSTOCK_E_PERMISSION if a secret
  * is missing. */
 int tracking_login(const struct workflow *workflow, const char *recorded, struct buf *base,

@@ -52,7 +52,7 @@ static struct env_seen **place_of(struct walk *walk, const char *path)
 	return place;
 }
 
-/* Returns NULL if out of memory. */
+/* Finds or adds the state of the file. Returns NULL if out of memory. */
 static struct env_seen *seen_of(struct walk *walk, const char *path)
 {
 	struct env_seen *seen = *place_of(walk, path);
@@ -119,7 +119,7 @@ static void see_first(struct walk *walk, struct env_seen *seen)
 	struct env_file_odd odd;
 
 	seen->begun = true;
-	/* The step that reads the file reports an error. */
+	/* Report no error here: the step that reads the file next does. */
 	if (read_whole(seen->path, &text, NULL) < 0)
 		return;
 	env_file_check(buf_str(&text), text.len, text.len, &odd);
@@ -272,7 +272,7 @@ int module_env_begin(
 	return 0;
 }
 
-/* A value of several lines is written between two marks that it does not contain. */
+/* Adds a variable. A value of several lines gets an end mark that the value does not contain. */
 static void add_variable(struct buf *out, const char *prefix, const char *key, const char *value)
 {
 	unsigned n = 0;

@@ -28,7 +28,7 @@ struct finished {
 
 struct finished_steps {
 	struct finished *known; /* recorded by an earlier attempt */
-	const char *boot; /* boot of this machine; set only in finished_open() */
+	const char *boot; /* boot of this machine; set only while a file is opened */
 	bool any, other_boot, synced; /* state of the lines read so far */
 	bool believed;
 	int fd;

@@ -3,8 +3,8 @@
  * directory that is wiped when a run starts from scratch.
  *
  *	d PATH		the step, or the iteration of a parallel loop, is finished
- *	i PATH N	the iterations 0 to N of a loop that runs one after the other are finished
- *	b BOOT		what follows was done in this boot of the machine
+ *	i PATH N	the iterations 0 to N of a sequential loop are finished
+ *	b BOOT		the lines below are from this boot of the machine
  *	s		everything that the steps above wrote is on the disk
  *
  * PATH is made of the numbers of steps within their lists and of iterations, "2.i17.0". Lines are
@@ -41,7 +41,7 @@ void finished_free(struct finished_steps *progress);
 int finished_cut(const char *path, size_t first, struct penstock_error *err);
 
 bool finished_has(const struct finished_steps *progress, const char *path);
-/* Returns the number of finished iterations of a loop that runs one after the other. */
+/* Returns the number of finished iterations of a sequential loop. */
 uint64_t finished_iterations(const struct finished_steps *progress, const char *path);
 /* Returns the number of finished iterations of a parallel loop. */
 uint64_t finished_parallel(const struct finished_steps *progress, const char *path);

@@ -95,7 +95,7 @@ void launch_ended(struct walk *walk, struct launch *launch, const struct outcome
 		frame_push(walk, launch->scope->closer);
 }
 
-/* A launch without a signal outlives its scope and joins the scope of the whole run. */
+/* Moves a launch without a signal, which outlives its scope, to the scope of the whole run. */
 static void move_out(struct launch **place, struct scope *root)
 {
 	struct launch *launch = *place;

@@ -168,7 +168,7 @@ static bool forget_notice(struct watch *watch)
 	return true;
 }
 
-/* The first request asks the steps to end, the second kills them. */
+/* Handles notices and requests. The first request asks the steps to end, the second kills them. */
 static void react(struct watch *watch)
 {
 	int requests;
@@ -227,7 +227,8 @@ static int wait_for_something(struct watch *watch)
 	return 0;
 }
 
-/* After a notice the steps of `finally` still have some time when the other steps are killed. */
+/* Kills the steps at the end of their time. After a notice, the steps of `finally` have more time
+ * than the other steps. */
 static void kill_overdue(struct watch *watch)
 {
 	struct notice notice;

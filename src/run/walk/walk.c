@@ -31,7 +31,7 @@ static bool was_stopped(const struct walk *walk, const struct frame *frame)
 	return walk->stopping && !frame->final && (!walk->noticed || frame->outcome.cut);
 }
 
-/* ---- what is finished ---- */
+/* ---- finished steps and iterations ---- */
 
 static bool has_launch_within(const struct workflow_steps *steps);
 
@@ -330,7 +330,7 @@ static bool begin_module(struct walk *walk, struct frame *frame)
 	return true;
 }
 
-/* Returns false if there is nothing to wait for. */
+/* Begins the body of a step. Returns false if there is nothing to wait for. */
 static bool begin_body(struct walk *walk, struct frame *frame)
 {
 	struct frame *loop;
@@ -505,8 +505,8 @@ static bool restarts(struct walk *walk, struct frame *frame, const struct step_e
 	return leaf_start(walk, frame, &frame->step->run);
 }
 
-/* An execution that no signal reached may have finished, or may have saved because it found the
- * preempt file. */
+/* Reports an execution that no signal reached: it may have finished, or may have saved because it
+ * found the preempt file. */
 static void say_unfinished(const struct walk *walk, const struct frame *frame)
 {
 	run_say(&walk->attempt->voice, RUN_EVENT_MESSAGE,

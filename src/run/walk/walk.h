@@ -150,8 +150,8 @@ void walk_take_ended(struct walk *walk);
 /* Returns the milliseconds until the next launch is killed, at most `wait`. */
 int64_t walk_next_deadline(const struct walk *walk, int64_t wait);
 
-/* Handles a notice: only `finally` may begin, and live executions get `signal` if their leaders
- * handle it (0: no signal). Repeat the call, because some leaders handle the signal only later. */
+/* Handles a notice: only `finally` may begin, and live executions outside of `finally` get `signal`
+ * if their leaders handle it (0: no signal). Repeat the call: some leaders handle it only later. */
 void walk_notice(struct walk *walk, int signal);
 /* Kills the executions that know of the notice; `finally` may still run. */
 void walk_kill_noticed(struct walk *walk);

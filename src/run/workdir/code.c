@@ -87,7 +87,7 @@ static struct context_source source_of(const struct code *code, const char *dir,
 	};
 }
 
-/* The list is written last, so that an interrupted update is repeated. */
+/* Copies the files, then writes their list, so that an interrupted update is repeated. */
 static int copy_files(struct code *code, const char *dir, bool plain, struct penstock_error *err)
 {
 	const struct attempt *attempt = code->attempt;
@@ -119,7 +119,8 @@ static void warn(const struct code *code, const char *what, const struct penstoc
 		err->message);
 }
 
-/* A failure is only a warning: if the store cannot be read, each machine runs its own code. */
+/* Looks for published code, and reads the digests. If the store cannot be read, only warns: then
+ * each machine runs its own code. */
 static int look(struct code *code, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;

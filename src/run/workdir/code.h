@@ -12,7 +12,8 @@
 
 struct code_store;
 
-/* `store` is NULL if the code is not published. */
+/* Brings the code in the working directory up to date. `store` is NULL if the code is not
+ * published. */
 int code_lay_out(const struct attempt *attempt, const struct code_store *store,
 	const atomic_int *cancel, struct penstock_error *err);
 

@@ -98,8 +98,8 @@ static int write_file(
 	return path ? fs_write_atomic(path, text, strlen(text), 0600, err) : error_memory(err);
 }
 
-/* git rejects repositories of other users unless configured otherwise, because their configuration
- * could run programs; finding HEAD runs nothing. */
+/* Prepares git's settings. safe.directory allows repositories of other users, which git rejects by
+ * default because their configuration could run programs; finding HEAD runs none. */
 static int prepare(struct repository *r, struct penstock_error *err)
 {
 	static const char *const settings[] = {"LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1",
@@ -149,7 +149,8 @@ static bool is_below(const char *path, const char *top, const char **rest)
 	return true;
 }
 
-/* Returns false if the directory is not in a work tree, or there is no commit. */
+/* Finds the user's repository. Returns false if the directory is not in a work tree, or if there is
+ * no commit. */
 static bool find(struct repository *r)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
@@ -322,7 +323,7 @@ static int run_diff(const struct repository *r, struct diff *diff, struct pensto
 		(struct process_sink){.take = take_diff, .cookie = diff}, err);
 }
 
-/* Returns 1 if there are differences. */
+/* Writes the differences. Returns 1 if there are differences, 0 if there are none. */
 static int write_diff(const struct repository *r, struct diff *diff, struct penstock_error *err)
 {
 	_cleanup_free_ char *part = str_printf("%s.part", r->spec->diff);

@@ -41,7 +41,7 @@ void context_files_release(struct context_files *files);
 struct context_file *context_files_add(
 	struct context_files *files, const char *path, const struct stat *st);
 void context_files_sort(struct context_files *files);
-/* Returns NULL if there is no such file. */
+/* Returns the file with this path; NULL if there is no such file. */
 const struct context_file *context_files_find(const struct context_files *files, const char *path);
 
 /* Returns true if the file was not touched since it was listed as `known`, so that it need not be

@@ -277,7 +277,7 @@ class Watcher:
 
 
 def contexts(core):
-    """Returns the classes of a context, derived from those that the package has for training without a cluster."""
+    """Returns classes for a context, derived from those for training without a cluster."""
     import determined as det
 
     class Train(core.DummyTrainContext):

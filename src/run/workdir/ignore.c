@@ -92,7 +92,7 @@ static bool in_set(const char *set, char c, const char **end)
 	return found != negated;
 }
 
-/* `steps` limits the work for patterns with many stars. */
+/* Returns true if `s` matches the pattern `p`. `steps` limits the work for many stars. */
 static bool glob(const char *p, const char *s, unsigned *steps)
 {
 	for (; *p; p++, s++) {

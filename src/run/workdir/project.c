@@ -193,8 +193,8 @@ static int link_input(const struct attempt *attempt, const struct workflow_input
 
 /* ---- artifacts ---- */
 
-/* "model.pth" is a file, because its last name has a dot after the first character; "data/" and
- * "data" are directories. */
+/* Returns true if the path names a file: "model.pth" does, because its last name has a dot after
+ * the first character; "data/" and "data" name directories. */
 static bool is_file_name(const char *path)
 {
 	const char *name = path_last(path);
@@ -280,7 +280,7 @@ static int make_both_parents(const struct attempt *attempt, const char *artifact
 }
 
 /*
- * The working directory contains a link to the artifact's place in the output, so that files are
+ * Makes a link in the working directory to the artifact's place in the output, so that files are
  * published while the steps run. project_collect() handles steps that replace the link with a file.
  */
 static int link_artifact(

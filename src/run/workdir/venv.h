@@ -26,14 +26,14 @@ struct venv_spec {
 /* An environment in use, which `penstock prune` does not remove. */
 struct venv {
 	char *dir; /* NULL if the run needs no environment */
-	int use_fd; /* shared lock of DIR.use, modified at the last use */
+	int use_fd; /* holds a shared lock of DIR.use, whose time is that of the last use */
 };
 void venv_release(struct venv *venv);
 
-/* Gets the complete environment. Blocks while another run makes that environment. */
+/* Gets the environment, and makes it if it is missing. Blocks while another run makes it. */
 int venv_get(struct venv *out, const struct venv_spec *spec, struct penstock_error *err);
-/* Removes the environment `dir` and its files. Returns 1, and removes nothing, if a run uses or
- * makes the environment. */
+/* Removes the environment `dir`; its lock files stay. Returns 1, and removes nothing, if a run uses
+ * or makes the environment. */
 int venv_remove(const char *dir, struct penstock_error *err);
 /* Returns true if a run uses or makes the environment; `used_ns` gets the time of the last use, 0
  * if unknown. */
