@@ -151,8 +151,9 @@ int export_object_read(json_t *json, struct export_object *out, struct penstock_
 	if (size < 0 || !*out->key || strlen(out->key) > LIMIT_S3_KEY ||
 		(marker && (current || size)))
 		return invalid(err);
-	/* Versions after this version get later times, which must not overflow. */
-	if (modified <= 0 || modified > INT64_MAX / 2)
+	/* Versions after this version get later times, which must not overflow. A version after a
+	 * replica may be later than store_replica_is_valid() allows. */
+	if (modified <= 0 || modified > INT64_MAX / 4 * 3)
 		return refuse(out, "its time is invalid", err);
 	if (!copy(out->etag, sizeof(out->etag), etag) ||
 		!copy(out->checksum.algorithm, sizeof(out->checksum.algorithm), algorithm) ||

@@ -530,6 +530,23 @@ def test_an_archive_makes_the_same_store(filled, upkeep, tmp_path):
     assert filled.client.get_bucket_tagging(Bucket="bkt")["TagSet"] == [{"Key": "a", "Value": "b"}]
 
 
+def test_a_version_after_the_latest_replica_is_imported(filled, upkeep, tmp_path):
+    filled.start()
+    client = filled.boto3()
+    client.meta.events.register("before-call.s3.PutObject", lambda params, **_: params["headers"].update({"x-amz-penstock-replica": "3" + "f" * 15}))
+    client.put_object(Bucket="old", Key="late", Body=b"replica")
+    assert put(filled, "late", b"after", "old") == "4" + "0" * 15
+    filled.stop()
+    upkeep("export", tmp_path / "all.tar").ok()
+
+    upkeep("import", tmp_path / "all.tar", root=tmp_path / "new").ok()
+
+    filled.root = tmp_path / "new"
+    filled.start()
+    assert filled.bytes("old", "late") == b"after"
+    assert put(filled, "late", b"last", "old") == "4" + "0" * 14 + "1"
+
+
 def test_a_damaged_object_is_not_exported(filled, upkeep, tmp_path):
     """In a copy, new checksums would hide the damage."""
     flip(file_of(filled, "large"))
