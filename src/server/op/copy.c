@@ -159,7 +159,8 @@ static int read_bytes(struct reading *r, struct store_reader *reader, struct che
 }
 
 /* Hashes and copies a range. A copy of damaged bytes would have checksums that match them, so the
- * bytes of a whole object are compared with its checksums. */
+ * bytes of a whole object are compared with its checksums, even if an earlier read has verified
+ * them: the disk may have changed them since. */
 static int read_range(struct reading *r, struct penstock_error *err)
 {
 	_cleanup_(checksum_release) struct checksum md5 = {0}, extra = {0};
@@ -175,7 +176,7 @@ static int read_range(struct reading *r, struct penstock_error *err)
 		rc = checksum_init(&extra, r->kind, err);
 	r->verifier = (struct verifier){
 		.server = r->req->server, .bucket = r->from->bucket, .key = r->from->key};
-	if (rc == 0 && verifier_is_needed(r->source, r->offset, r->length))
+	if (rc == 0 && verifier_applies(r->source, r->offset, r->length))
 		rc = verifier_begin(&r->verifier, r->source, err);
 	if (rc == 0)
 		rc = read_bytes(r, reader, &md5, &extra, err);

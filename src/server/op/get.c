@@ -73,7 +73,8 @@ static bool is_comparable(const struct store_object *object)
 
 static bool has_to_be_verified(const struct store_object *object, const struct extent *e)
 {
-	return verifier_is_needed(object, e->offset, e->length) && is_comparable(object);
+	return !atomic_load_explicit(&object->verified, memory_order_relaxed) &&
+	       verifier_applies(object, e->offset, e->length) && is_comparable(object);
 }
 
 static struct verifier verifier_of(struct request *req)

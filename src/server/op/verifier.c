@@ -4,10 +4,9 @@
 #include "server/request/request.h"
 #include "store/store.h"
 
-bool verifier_is_needed(const struct store_object *object, uint64_t offset, uint64_t length)
+bool verifier_applies(const struct store_object *object, uint64_t offset, uint64_t length)
 {
-	return !atomic_load_explicit(&object->verified, memory_order_relaxed) && offset == 0 &&
-	       length == object->size && object->encryption == STORE_PLAIN;
+	return offset == 0 && length == object->size && object->encryption == STORE_PLAIN;
 }
 
 /* Begins the checksum of the next span. */

@@ -4,7 +4,7 @@
  *
  *	struct verifier v = {.server = req->server, .bucket = bucket, .key = key};
  *
- *	if (verifier_is_needed(object, offset, length))
+ *	if (verifier_applies(object, offset, length))
  *		rc = verifier_begin(&v, object, err);
  *	...
  *	if (v.object)
@@ -34,9 +34,9 @@ struct verifier {
 	uint64_t summed; /* number of bytes that were added: the offset of the next byte */
 };
 
-/* Returns true if the range is the whole object, and the bytes have not been compared since the
- * object was read into memory. Returns false for encrypted bytes, which the cipher verifies. */
-bool verifier_is_needed(const struct store_object *object, uint64_t offset, uint64_t length);
+/* Returns true if the range is the whole object. Returns false for encrypted bytes, which the
+ * cipher verifies. */
+bool verifier_applies(const struct store_object *object, uint64_t offset, uint64_t length);
 int verifier_begin(struct verifier *v, struct store_object *object, struct penstock_error *err);
 /* Adds the next bytes of the object. Returns a negative code if they are damaged. */
 int verifier_add(struct verifier *v, const char *data, size_t len, struct penstock_error *err);

@@ -143,6 +143,16 @@ def test_a_copy_does_not_give_damaged_bytes_a_new_checksum(store, size, algorith
     assert_not_copied(store)
 
 
+def test_a_copy_compares_an_object_that_a_read_has_verified(store):
+    body = os.urandom(300_000)
+    store.client.create_bucket(Bucket="data")
+    store.client.put_object(Bucket="data", Key="k", Body=body)
+    assert store.client.get_object(Bucket="data", Key="k")["Body"].read() == body
+    damage(store, body)
+
+    assert_not_copied(store)
+
+
 @pytest.mark.parametrize("has_checksum", [True, False])
 def test_a_copy_compares_a_small_object_with_its_checksum_or_its_etag(store, has_checksum):
     store.client.create_bucket(Bucket="data")
