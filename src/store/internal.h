@@ -232,6 +232,8 @@ int keys_open(struct store *store, const char *file, struct penstock_error *err)
  * objects that are encrypted with a key of the store. */
 int keys_open_guest(
 	struct store *store, struct db *db, const char *file, struct penstock_error *err);
+/* Puts the keys of the file `from` in front of those of the file `to`, which may be missing. */
+int keys_prepend(const char *from, const char *to, struct penstock_error *err);
 /* Wipes and frees the keys. */
 void keys_free(struct keys *keys);
 /* For apply functions: adds the row of the key of new bodies, if it is missing. */

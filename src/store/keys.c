@@ -136,6 +136,63 @@ static int read_file(const char *path, bool in_use, struct masters *out, struct 
 	return rc < 0 ? error_prefix(err, "cannot read the master key in '%s'", path) : 0;
 }
 
+static int add_masters(struct masters *out, const struct masters *more, const char *from,
+	const char *to, struct penstock_error *err)
+{
+	for (size_t i = 0; i < more->n; i++) {
+		bool found = false;
+
+		for (size_t k = 0; k < out->n; k++)
+			found = found ||
+				memcmp(&out->keys[k], &more->keys[i], sizeof(out->keys[k])) == 0;
+		if (found)
+			continue;
+		if (out->n == LIMIT_STORE_MASTER_KEYS)
+			return error_set(err, PENSTOCK_E_LIMIT,
+				"cannot add the master keys in '%s' to '%s': the files have more "
+				"than %d keys together; remove old keys from '%s', or name another "
+				"directory",
+				from, to, LIMIT_STORE_MASTER_KEYS, from);
+		out->keys[out->n++] = more->keys[i];
+	}
+	return 0;
+}
+
+static int write_masters(
+	const char *path, const struct masters *masters, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STORE_KEY_FILE);
+	char hex[DIGITS + 1];
+	int rc;
+
+	for (size_t i = 0; i < masters->n; i++) {
+		str_hex(masters->keys[i].bytes, STORE_KEY_SIZE, hex);
+		buf_printf(&text, "%s\n", hex);
+	}
+	rc = buf_failed(&text) ? buf_error(&text, path, err)
+			       : fs_write_atomic(path, text.data, text.len, 0600, err);
+	explicit_bzero(hex, sizeof(hex));
+	if (text.data)
+		explicit_bzero(text.data, text.len);
+	return rc;
+}
+
+int keys_prepend(const char *from, const char *to, struct penstock_error *err)
+{
+	struct masters all = {.n = 0}, old = {.n = 0};
+	int rc = read_file(from, true, &all, err);
+
+	if (rc == 0 && access(to, F_OK) == 0)
+		rc = read_file(to, true, &old, err);
+	if (rc == 0)
+		rc = add_masters(&all, &old, from, to, err);
+	if (rc == 0)
+		rc = write_masters(to, &all, err);
+	explicit_bzero(&all, sizeof(all));
+	explicit_bzero(&old, sizeof(old));
+	return rc;
+}
+
 /* --- the store keys -------------------------------------------------------------------------- */
 
 /* Adds a store key, which is then the last key. */

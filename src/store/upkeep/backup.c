@@ -194,29 +194,38 @@ static int copy_files(struct backup *b, struct penstock_error *err)
 
 /* --- everything else ------------------------------------------------------------------------- */
 
-/* Files of the root that belong to the state of a store; most stores lack some. */
-static const char *const extras[] = {"credentials", "master-key", "webhooks"};
-
-static int copy_extra(struct backup *b, const char *name, struct penstock_error *err)
+static int copy_file_to(const char *from, const char *to, struct penstock_error *err)
 {
-	_cleanup_free_ char *from = path_join(b->store->root, name), *to = path_join(b->dir, name);
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 
-	if (!from || !to)
-		return error_memory(err);
-	if (faccessat(b->store->root_fd, name, F_OK, 0) < 0 && errno == ENOENT)
-		return 0;
 	if (fs_read(from, &text, err) < 0)
 		return -(int)err->code;
 	return fs_write_atomic(to, buf_str(&text), text.len, 0600, err);
 }
 
-/* Makes all files durable before the new database replaces the old database. */
+/* Calls `copy` for a file of the root that belongs to the state of a store; most stores lack some
+ * of these files. */
+static int with_extra(struct backup *b, const char *name,
+	int (*copy)(const char *from, const char *to, struct penstock_error *err),
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *from = path_join(b->store->root, name), *to = path_join(b->dir, name);
+
+	if (!from || !to)
+		return error_memory(err);
+	if (faccessat(b->store->root_fd, name, F_OK, 0) < 0 && errno == ENOENT)
+		return 0;
+	return copy(from, to, err);
+}
+
+/* Makes all files durable before the new database replaces the old database. Until then the backup
+ * also has the old master keys, which the old database needs after an interruption. */
 static int publish(struct backup *b, struct penstock_error *err)
 {
-	for (size_t i = 0; i < sizeof(extras) / sizeof(*extras); i++)
-		if (copy_extra(b, extras[i], err) < 0)
-			return -(int)err->code;
+	if (with_extra(b, "master-key", keys_prepend, err) < 0 ||
+		with_extra(b, "credentials", copy_file_to, err) < 0 ||
+		with_extra(b, "webhooks", copy_file_to, err) < 0)
+		return -(int)err->code;
 	sqlite3_close(b->database);
 	b->database = NULL;
 	if (syncfs(b->dir_fd) < 0)
@@ -226,7 +235,9 @@ static int publish(struct backup *b, struct penstock_error *err)
 	unlinkat(b->dir_fd, "meta.db-shm", 0);
 	if (renameat(b->dir_fd, NEW_DATABASE, b->dir_fd, "meta.db") < 0)
 		return failed(b, "rename", NEW_DATABASE, err);
-	return fsync(b->dir_fd) < 0 ? error_errno(err, errno, "cannot sync '%s'", b->dir) : 0;
+	if (fsync(b->dir_fd) < 0)
+		return error_errno(err, errno, "cannot sync '%s'", b->dir);
+	return with_extra(b, "master-key", copy_file_to, err);
 }
 
 static void remove_old(struct backup *b, struct db *db)

@@ -3,6 +3,7 @@ import base64
 import hashlib
 import os
 import secrets
+import shutil
 
 import pytest
 from botocore.exceptions import ClientError
@@ -423,6 +424,61 @@ def test_a_store_with_encrypted_objects_is_looked_after(penstock, tmp_path):
     assert penstock.run("store", "scrub", "--root", store.root).code != 0
     files[0].unlink()
     assert penstock.run("store", "check", "--root", store.root).code != 0
+
+
+def new_master_key(store):
+    """Puts a new key above the others, and then removes the others; returns the new line."""
+    key = os.urandom(32).hex() + "\n"
+    file = store.root / "master-key"
+    file.write_text(key + file.read_text())
+    store.start()
+    store.stop().ok()
+    file.write_text(key)
+    return key
+
+
+def test_an_interrupted_backup_keeps_the_master_key_of_the_previous_one(penstock, tmp_path):
+    store, backup = Store(penstock, tmp_path / "root"), tmp_path / "backup"
+    store.client.create_bucket(Bucket="bkt")
+    store.client.put_object(Bucket="bkt", Key="k", Body=b"x" * 50_000, **MODES["store"])
+    store.stop().ok()
+    penstock.run("store", "backup", "--root", store.root, backup).ok()
+    key = new_master_key(store)
+    # A directory cannot be copied as a file; the backup fails there, before its database is replaced.
+    (store.root / "webhooks").mkdir()
+
+    assert "webhooks" in penstock.run("store", "backup", "--root", store.root, backup).exits(70).err
+
+    shutil.copytree(backup, tmp_path / "served")
+    copy = Store(penstock, tmp_path / "served")
+    assert_reads(copy.client, "k", "store", b"x" * 50_000)
+    copy.stop().ok()
+    (store.root / "webhooks").rmdir()
+    penstock.run("store", "backup", "--root", store.root, backup).ok()
+    assert (backup / "master-key").read_text() == key
+    copy = Store(penstock, backup)
+    assert_reads(copy.client, "k", "store", b"x" * 50_000)
+    copy.stop().ok()
+
+
+def test_a_backup_with_too_many_master_keys_changes_nothing(penstock, tmp_path):
+    store, backup = Store(penstock, tmp_path / "root"), tmp_path / "backup"
+    store.client.create_bucket(Bucket="bkt")
+    store.client.put_object(Bucket="bkt", Key="k", Body=b"x" * 50_000, **MODES["store"])
+    store.stop().ok()
+    penstock.run("store", "backup", "--root", store.root, backup).ok()
+    old = (backup / "master-key").read_text()
+    key = new_master_key(store)
+    others = "".join(os.urandom(32).hex() + "\n" for _ in range(15))
+    (store.root / "master-key").write_text(key + others)
+
+    failed = penstock.run("store", "backup", "--root", store.root, backup)
+
+    assert failed.code != 0 and "more than 16 keys together" in failed.err and others[:64] not in failed.err
+    assert (backup / "master-key").read_text() == old
+    (store.root / "master-key").write_text(key + others[65:])
+    penstock.run("store", "backup", "--root", store.root, backup).ok()
+    assert (backup / "master-key").read_text() == key + others[65:]
 
 
 def test_the_objects_of_customers_are_left_out_of_an_export(penstock, tmp_path):
