@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "s3/conditions.h"
 #include "store/header.h"
 
 /* Reads the row of `st`, and pins its files before a change can remove them. */
@@ -84,17 +85,13 @@ enum store_status store_completed_get(struct store *store, const char *bucket, c
 
 /* --- changes ------------------------------------------------------------------------------- */
 
-static bool etag_matches(const char *wanted, const char *etag)
-{
-	return etag && (strcmp(wanted, "*") == 0 || strcmp(wanted, etag) == 0);
-}
-
 /* `etag` is NULL if there is no object. */
 static bool condition_holds(const struct store_condition *condition, const char *etag)
 {
-	if (condition->if_match && !etag_matches(condition->if_match, etag))
+	if (condition->if_match && !(etag && etag_list_matches(condition->if_match, etag, false)))
 		return false;
-	return !condition->if_none_match || !etag_matches(condition->if_none_match, etag);
+	return !condition->if_none_match || !etag ||
+	       !etag_list_matches(condition->if_none_match, etag, true);
 }
 
 static bool delete_condition_holds(

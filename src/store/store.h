@@ -517,8 +517,8 @@ void store_reader_free(struct store_reader *reader);
 
 /* Conditions for the current object of the key at the time of the change. */
 struct store_condition {
-	const char *if_match; /* an ETag, or "*" for any object */
-	const char *if_none_match; /* an ETag, or "*" for no object */
+	const char *if_match; /* a list of ETags, or "*" for any object */
+	const char *if_none_match; /* a list of ETags, or "*" for no object */
 	/* For deletes: the state that the object must have. */
 	bool has_size, has_modified;
 	uint64_t size;

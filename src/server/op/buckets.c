@@ -288,12 +288,13 @@ void op_delete_object(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_delete item = {.key = req->key,
 		.version = req->version,
+		.condition = headers_condition(req),
 		.bypass = lock_is_bypassed(req),
 		.origin = op_origin(req, "ObjectRemoved")};
 	enum store_status status;
 	const char *version;
 
-	if (!headers_condition(req, &item.condition) || !op_replica_version(req, &item.replica))
+	if (!op_replica_version(req, &item.replica))
 		return;
 	if (!condition_add_state(&item.condition, request_header(req, "x-amz-if-match-size"),
 		    request_header(req, "x-amz-if-match-last-modified-time"))) {
@@ -373,15 +374,11 @@ static void delete_outcome(const struct s3_delete_item *item, const struct store
 static bool add_deletion(struct request *req, const struct s3_delete_item *item,
 	const struct store_origin *origin, struct store_delete *out)
 {
-	char *etag = item->etag ? request_strdup(req, item->etag) : NULL;
-
-	if (item->etag && !etag)
-		return reply_error(req, S3_E_SLOW_DOWN);
 	*out = (struct store_delete){.key = item->key,
 		.version = item->version_id,
 		.bypass = lock_is_bypassed(req),
 		.origin = origin,
-		.condition.if_match = etag ? etag_unquote(etag) : NULL};
+		.condition.if_match = item->etag};
 	request_bind_ref(req, item->key, item->version_id, &out->condition);
 	return condition_add_state(&out->condition, item->size, item->modified) ||
 	       reply_error(req, S3_E_MALFORMED_XML);

@@ -305,14 +305,16 @@ static bool take_key(struct request *req)
 static bool begin_object(struct request *req)
 {
 	req->action = "s3:PutObject";
-	return adopt_fields(req) && access_check_sender(req) && headers_acceptable(req) &&
+	if (!adopt_fields(req))
+		return false;
+	req->put.condition = headers_condition(req);
+	return access_check_sender(req) && headers_acceptable(req) &&
 	       owner_is_expected(req, "x-amz-expected-bucket-owner", req->bucket) &&
 	       access_check_request(req) && sse_read(req, NULL) &&
 	       headers_collect(req, &req->stored_headers) && tags_add(req, &req->stored_headers) &&
 	       grants_add(req, &req->stored_headers) && lock_add(req, &req->stored_headers) &&
 	       lock_has_checksum(req) && sse_add(req, &req->stored_headers) &&
-	       headers_condition(req, &req->put.condition) && op_get_bucket(req, NULL) &&
-	       op_check_condition_early(req) && body_begin_file(req);
+	       op_get_bucket(req, NULL) && op_check_condition_early(req) && body_begin_file(req);
 }
 
 static int on_file(void *cookie, const char *name, struct penstock_error *err)

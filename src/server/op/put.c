@@ -162,10 +162,9 @@ bool op_check_condition_early(struct request *req)
 
 void op_put_object_begin(struct request *req)
 {
+	req->put.condition = headers_condition(req);
 	if (request_header(req, "x-amz-copy-source")) {
 		request_finish_by_worker(req, op_copy_object);
-		if (!headers_condition(req, &req->put.condition))
-			return;
 		body_begin(req, BODY_DOCUMENT, LIMIT_SERVER_IGNORED_BODY);
 		return;
 	}
@@ -173,8 +172,7 @@ void op_put_object_begin(struct request *req)
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
 		!grants_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
 		!op_replica_add(req, &req->stored_headers) || !lock_has_checksum(req) ||
-		!sse_add(req, &req->stored_headers) ||
-		!headers_condition(req, &req->put.condition) || !check_bucket(req) ||
+		!sse_add(req, &req->stored_headers) || !check_bucket(req) ||
 		!op_check_condition_early(req))
 		return;
 	body_begin(req, BODY_OBJECT, LIMIT_S3_PUT_MAX);

@@ -428,7 +428,7 @@ void op_complete_upload(struct request *req)
 	struct store *store = req->server->store;
 	enum store_status status;
 
-	if (!find_upload_id(req) || !headers_condition(req, &req->put.condition))
+	if (!find_upload_id(req))
 		return;
 	if (s3_complete_parse(
 		    buf_str(&req->body.document), req->body.document.len, &c.wanted, &err) < 0) {
@@ -452,7 +452,7 @@ void op_complete_upload(struct request *req)
 			.etag = c.etag,
 			.checksum = c.checksum,
 			.origin = op_origin(req, "ObjectCreated:CompleteMultipartUpload"),
-			.condition = req->put.condition};
+			.condition = headers_condition(req)};
 
 		request_bind(req, req->key, NULL, &complete.condition);
 		if (reply_unless_stored(req, store_complete(store, &complete, &err), &err)) {

@@ -304,27 +304,10 @@ char *etag_unquote(char *etag)
 	return etag;
 }
 
-/* Returns a copy without quotes, freed with the request. */
-static const char *own_etag(struct request *req, const char *value)
+struct store_condition headers_condition(const struct request *req)
 {
-	char *copy = request_strdup(req, value);
-
-	return copy ? etag_unquote(copy) : NULL;
-}
-
-bool headers_condition(struct request *req, struct store_condition *out)
-{
-	const char *match = request_header(req, "if-match");
-	const char *none = request_header(req, "if-none-match");
-
-	*out = (struct store_condition){0};
-	if (match)
-		out->if_match = own_etag(req, match);
-	if (none)
-		out->if_none_match = own_etag(req, none);
-	if ((match && !out->if_match) || (none && !out->if_none_match))
-		return reply_error(req, S3_E_SLOW_DOWN);
-	return true;
+	return (struct store_condition){.if_match = request_header(req, "if-match"),
+		.if_none_match = request_header(req, "if-none-match")};
 }
 
 bool condition_add_state(struct store_condition *out, const char *size, const char *modified)

@@ -33,9 +33,8 @@ bool headers_add_storage_class(struct request *req, struct buf *out);
 /* Appends the headers of the request that are stored with the object. Sets the reply and returns
  * false on failure. */
 bool headers_collect(struct request *req, struct buf *out);
-/* Gets If-Match and If-None-Match of a write; the strings live in the request. Sets the reply and
- * returns false on failure. */
-bool headers_condition(struct request *req, struct store_condition *out);
+/* Gets If-Match and If-None-Match of a write; the strings live in the request. */
+struct store_condition headers_condition(const struct request *req);
 /* Adds the conditions of a delete on size and time, in the formats of a request. `size` or
  * `modified` is NULL if absent. Returns false if either is malformed. */
 bool condition_add_state(struct store_condition *out, const char *size, const char *modified);

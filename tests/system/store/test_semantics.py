@@ -61,6 +61,34 @@ def test_writes_are_conditional(wire, quoted):
     assert wire.send("GET", "/bkt/k").code == "NoSuchKey"
 
 
+def test_conditions_of_writes_are_lists_and_may_be_weak(wire):
+    """If-Match compares strongly, If-None-Match weakly (RFC 9110, 13.1)."""
+    put(wire, b"one")
+    put(wire, b"source", path="/bkt/source")
+    etag = f'"{tag(b"one")}"'
+    upload = wire.send("POST", "/bkt/k", "uploads=").body.split(b"<UploadId>")[1].split(b"<")[0].decode()
+    part = wire.send("PUT", "/bkt/k", f"partNumber=1&uploadId={upload}", body=b"part").headers["etag"]
+    document = f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{part}</ETag></Part></CompleteMultipartUpload>".encode()
+
+    def changes(condition):
+        yield "PUT", "", condition, b"one"
+        yield "PUT", "", condition | {"x-amz-copy-source": "/bkt/source"}, b""
+        yield "POST", f"uploadId={upload}", condition, document
+        yield "DELETE", "", condition, b""
+
+    for name, value in [
+        ("if-none-match", f'{etag}, "0"'), ("if-none-match", f'"0",{etag}'), ("if-none-match", f"W/{etag}"), ("if-none-match", '"0", *'),
+        ("if-match", f"W/{etag}"), ("if-match", '"0", "1"'), ("if-match", '"*"'),
+    ]:  # fmt: skip
+        for method, query, headers, body in changes({name: value}):
+            assert wire.send(method, "/bkt/k", query, headers, body).status == 412, (method, name, value)
+    assert wire.send("GET", "/bkt/k").body == b"one"
+    for name, value in [("if-match", f'"0", {etag}'), ("if-match", f'W/"0",{etag}'), ("if-none-match", '"*"'), ("if-none-match", '"0", W/"1"')]:
+        assert put(wire, b"one", **{name: value}).status == 200, (name, value)
+    assert wire.send("POST", "/bkt/k", f"uploadId={upload}", {"if-match": f'"0", {etag}'}, document).status == 200
+    assert wire.send("DELETE", "/bkt/k", headers={"if-none-match": f'W/{etag}, "0"'}).status == 204
+
+
 def test_reads_are_conditional(wire):
     put(wire, b"body")
     modified = wire.send("HEAD", "/bkt/k").headers["last-modified"]
