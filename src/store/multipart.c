@@ -524,26 +524,6 @@ static int drop_others(struct store *store, const struct store_complete *c)
 	return rc == SQLITE_DONE ? 0 : rc;
 }
 
-/* Handles a CompleteMultipartUpload that is repeated because its reply was lost: looks for the
- * version of the key that this upload made. */
-static int completed_before(
-	struct store *store, struct txn *txn, int64_t bucket, struct store_complete *c)
-{
-	_cleanup_reset_ sqlite3_stmt *st = db_bound(
-		store->writer, SQL_OBJECT_OLD_UPLOAD, "ikt", bucket, c->key, c->upload);
-	int rc = db_step(store->writer, st);
-
-	if (rc == SQLITE_ROW) {
-		txn->status = STORE_OK;
-		db_column_text(st, 0, c->final_etag, sizeof(c->final_etag));
-		c->modified_ns = sqlite3_column_int64(st, 1);
-		if (txn->versioning != STORE_UNVERSIONED)
-			version_name(c->version, c->modified_ns, sqlite3_column_int(st, 2) != 0);
-		return 0;
-	}
-	return rc == SQLITE_DONE ? 0 : rc;
-}
-
 static int complete_write(struct store *store, struct txn *txn, int64_t bucket,
 	struct store_complete *c, const struct assembly *a, const struct buf *headers,
 	struct old_object *old)
@@ -594,10 +574,8 @@ static int apply_complete(struct store *store, struct txn *txn)
 	if (bucket <= 0)
 		return (int)-bucket;
 	rc = upload_has(store, txn, bucket, c->key, c->upload, &headers);
-	if (rc)
+	if (rc || txn->status != STORE_OK)
 		return rc;
-	if (txn->status == STORE_NO_SUCH_UPLOAD)
-		return completed_before(store, txn, bucket, c);
 	rc = object_old(store, txn, bucket, c->key, &c->condition, &old);
 	if (rc == 0 && txn->status == STORE_OK)
 		rc = object_place(store, txn, bucket, c->key,
@@ -606,10 +584,8 @@ static int apply_complete(struct store *store, struct txn *txn)
 	if (rc || txn->status != STORE_OK)
 		return rc;
 	rc = assemble(store, txn, c, &a);
-	if (rc == 0 && txn->status == STORE_OK) {
-		snprintf(c->final_etag, sizeof(c->final_etag), "%s", c->etag);
+	if (rc == 0 && txn->status == STORE_OK)
 		rc = complete_write(store, txn, bucket, c, &a, &headers, &old);
-	}
 	buf_release(&a.pieces);
 	return rc;
 }

@@ -49,12 +49,6 @@ SQL(RECORD_LIST, "SELECT substr(name,5),value FROM meta WHERE name>='iam/' AND n
 SQL(OBJECT_GET, OBJECT_COLUMNS)
 SQL(OBJECT_OLD, "SELECT etag,layout,size,modified," IS_NULL_VERSION "," BODY_ID
 		" FROM objects WHERE bucket=?1 AND key=?2")
-/* The object that an upload made may have become an older version. */
-SQL(OBJECT_OLD_UPLOAD,
-	"SELECT etag,modified," IS_NULL_VERSION
-	" FROM objects WHERE bucket=?1 AND key=?2 AND upload=?3 "
-	"UNION ALL SELECT etag,modified,is_null FROM versions WHERE bucket=?1 AND key=?2 AND "
-	"upload=?3")
 SQL(CONFIG_GET, "SELECT c.value FROM buckets b JOIN configs c ON c.bucket=b.id WHERE b.name=?1 AND "
 		"c.name=?2")
 SQL(CONFIG_LIST, "SELECT b.name,c.value FROM configs c JOIN buckets b ON b.id=c.bucket WHERE "

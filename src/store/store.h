@@ -827,8 +827,8 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
 
 /*
  * Creates the object from the named parts (number, etag and checksum of each as given by
- * store_part_list(); ascending). Copies no bytes. Other parts are dropped. Repeating a completed
- * call succeeds as long as its object exists, even as an older version.
+ * store_part_list(); ascending). Copies no bytes. Other parts are dropped. The result of a repeated
+ * call is STORE_NO_SUCH_UPLOAD; store_completed_get() gets the object of the first call.
  */
 struct store_complete {
 	const char *bucket;
@@ -842,7 +842,6 @@ struct store_complete {
 	const struct store_origin *origin; /* NULL if the change is not an event */
 	struct store_condition condition;
 	int64_t modified_ns; /* result */
-	char final_etag[STORE_ETAG_SIZE]; /* result; may differ from `etag` in a repeated call */
 	char version[STORE_VERSION_SIZE]; /* result; "" in a bucket without versioning */
 };
 enum store_status store_complete(

@@ -231,28 +231,34 @@ struct completion {
 	struct store_checksum checksum;
 };
 
+static bool has_etag(const struct store_part *part, const struct s3_part *wanted)
+{
+	const char *etag = wanted->etag ? wanted->etag : "";
+	size_t len = strlen(etag);
+
+	if (len >= 2 && etag[0] == '"' && etag[len - 1] == '"') {
+		etag++;
+		len -= 2;
+	}
+	return strlen(part->etag) == len && memcmp(part->etag, etag, len) == 0;
+}
+
 /* Finds the stored part named by an entry of the document. Sets the reply and returns false on
  * failure. */
 static bool pick_part(struct completion *c, const struct s3_part *wanted, struct store_part *out)
 {
 	enum checksum_kind kind = kind_of(&c->upload);
 	const struct store_part *found = NULL;
-	const char *etag = wanted->etag ? wanted->etag : "";
-	size_t len = strlen(etag);
 
 	for (size_t i = 0; i < c->stored.n && !found; i++)
 		if (c->stored.parts[i].number == wanted->number)
 			found = &c->stored.parts[i];
-	if (len >= 2 && etag[0] == '"' && etag[len - 1] == '"') {
-		etag++;
-		len -= 2;
-	}
 	for (int k = CHECKSUM_NONE + 1; k < CHECKSUM_KIND_COUNT_; k++)
 		if (wanted->checksums[k] && (enum checksum_kind)k != kind)
 			return reply_errorf(c->req, S3_E_INVALID_REQUEST,
 				"Part %u has a %s checksum, which its upload does not have",
 				wanted->number, checksum_name((enum checksum_kind)k));
-	if (!found || strlen(found->etag) != len || memcmp(found->etag, etag, len) != 0 ||
+	if (!found || !has_etag(found, wanted) ||
 		(kind && wanted->checksums[kind] &&
 			strcmp(wanted->checksums[kind], found->checksum) != 0))
 		return reply_error(c->req, S3_E_INVALID_PART);
@@ -406,14 +412,26 @@ static bool compute_checksum(struct completion *c)
 	return compare_checksum(c, kind);
 }
 
+static bool names_parts(const struct s3_complete *wanted, const struct store_object *object)
+{
+	bool same = wanted->n == object->n_parts;
+
+	for (size_t i = 0; same && i < wanted->n; i++)
+		same = wanted->parts[i].number == object->parts[i].number &&
+		       has_etag(&object->parts[i], &wanted->parts[i]);
+	return same;
+}
+
 /* Replies to a repeated request: the first reply may have been lost. */
-static void complete_again(struct request *req)
+static void complete_again(struct request *req, const struct s3_complete *wanted)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
 	enum store_status status = store_completed_get(
 		req->server->store, req->bucket, req->key, req->upload_id, &object, &err);
 
+	if (status == STORE_OK && !names_parts(wanted, object))
+		status = STORE_NO_SUCH_UPLOAD;
 	if (!reply_unless_stored(req, status, &err))
 		return;
 	reply_result(req, S3_REPLY_COMPLETE, object->etag, &object->checksum, 0);
@@ -440,7 +458,7 @@ void op_complete_upload(struct request *req)
 		status = store_part_list(store, req->bucket, req->key, req->upload_id, 0,
 			LIMIT_S3_PARTS, &c.stored, &err);
 	if (status == STORE_NO_SUCH_UPLOAD)
-		complete_again(req);
+		complete_again(req, &c.wanted);
 	else if (reply_unless_stored(req, status, &err) && sse_of_upload(req, &c.upload) &&
 		 pick_parts(&c) && compute_etag(&c) && compute_checksum(&c)) {
 		struct store_complete complete = {.bucket = req->bucket,
@@ -455,8 +473,11 @@ void op_complete_upload(struct request *req)
 			.condition = headers_condition(req)};
 
 		request_bind(req, req->key, NULL, &complete.condition);
-		if (reply_unless_stored(req, store_complete(store, &complete, &err), &err)) {
-			reply_result(req, S3_REPLY_COMPLETE, complete.final_etag, &c.checksum, 0);
+		status = store_complete(store, &complete, &err);
+		if (status == STORE_NO_SUCH_UPLOAD) {
+			complete_again(req, &c.wanted);
+		} else if (reply_unless_stored(req, status, &err)) {
+			reply_result(req, S3_REPLY_COMPLETE, c.etag, &c.checksum, 0);
 			reply_made(req, complete.version);
 			op_reply_end(req, &(struct op_ended){.size = total(&c),
 						  .modified_ns = complete.modified_ns,

@@ -390,6 +390,9 @@ def test_what_is_wrong_with_a_completion_is_said(s3, upload, wire):
     s3.complete_multipart_upload(**at, MultipartUpload={"Parts": parts})
     again = s3.complete_multipart_upload(**at, MultipartUpload={"Parts": parts})
     assert again["ETag"] == s3.head_object(Bucket="bkt", Key="m")["ETag"]
+    for others in (parts[:1], parts[::-1][:1], [parts[0], parts[1] | {"ETag": parts[0]["ETag"]}], parts + [parts[1] | {"PartNumber": 3}]):
+        assert complete(others) == (404, "NoSuchUpload")
+    assert s3.head_object(Bucket="bkt", Key="m")["ETag"] == again["ETag"]
 
 
 def test_a_completion_is_conditional(s3, upload, wire):
@@ -476,6 +479,24 @@ def test_equal_completes_at_a_time_all_succeed(s3, wire):
             replies = list(pool.map(complete, range(8)))
 
         assert {(reply.status, reply.code) for reply in replies} == {(200, None)}
+
+
+def test_completes_with_other_parts_at_a_time_have_one_winner(s3, wire):
+    for round in range(10):
+        at = {"Bucket": "bkt", "Key": f"m{round}"}
+        at["UploadId"] = s3.create_multipart_upload(**at)["UploadId"]
+        etags = {n: s3.upload_part(**at, PartNumber=n, Body=b"part %d" % n)["ETag"] for n in range(1, 9)}
+
+        def complete(n, at=at, etags=etags):
+            document = f"<CompleteMultipartUpload><Part><PartNumber>{n}</PartNumber><ETag>{etags[n]}</ETag></Part></CompleteMultipartUpload>"
+            return wire.send("POST", f"/bkt/{at['Key']}", f"uploadId={at['UploadId']}", body=document.encode())
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            replies = list(pool.map(complete, etags))
+
+        assert sorted(reply.code or "" for reply in replies) == [""] + ["NoSuchUpload"] * 7
+        won = next(n for n, reply in enumerate(replies, 1) if reply.status == 200)
+        assert s3.get_object(Bucket="bkt", Key=at["Key"])["Body"].read() == b"part %d" % won
 
 
 def crc32_number(body):
