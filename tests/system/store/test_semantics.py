@@ -412,14 +412,15 @@ def test_a_completion_is_conditional(s3, upload, wire):
     assert s3.get_object(Bucket="bkt", Key="m")["Body"].read() == body
 
 
-def test_an_aborted_upload_leaves_nothing(s3, upload, store):
+def test_an_aborted_upload_leaves_nothing(s3, upload, store, wait_for):
     at, parts, body = upload
 
     s3.abort_multipart_upload(**at)
 
     assert fails(s3.list_parts, **at) == (404, "NoSuchUpload")
     assert fails(s3.upload_part, **at, PartNumber=1, Body=b"x") == (404, "NoSuchUpload")
-    assert not [path for path in (store.root / "data").rglob("*") if path.is_file()]
+    # A thread of the store unlinks the files after the reply.
+    wait_for(lambda: not [path for path in (store.root / "data").rglob("*") if path.is_file()], 30)
 
 
 @pytest.mark.parametrize("size", [1000, 100_000])
