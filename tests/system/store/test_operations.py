@@ -248,7 +248,9 @@ def test_a_request_in_flight_ends_before_the_server(watched, wait_for):
 def test_a_hangup_ends_a_server_without_files_to_reopen(penstock, tmp_path):
     """For example when the terminal of the server is closed. The state of relaxed durability shows
     that the server ended in good order."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have started the tests
     server = Store(penstock, tmp_path / "store", options=["--durability", "relaxed"])
+    signal.signal(signal.SIGHUP, before)
     server.client.create_bucket(Bucket="bkt")
     assert (tmp_path / "store/relaxed").exists()
 
