@@ -115,19 +115,21 @@ static bool network_has(const struct network *network, const struct network *add
 	       (!rest || (network->address[whole] ^ address->address[whole]) >> (8 - rest) == 0);
 }
 
-/* Reads a decimal number, independent of the locale. */
+/* Reads a decimal number, independent of the locale. Leading zeros do not count as digits, because
+ * other readers of the same text accept any number of them. */
 static bool read_number(const char *text, long double *out)
 {
 	const char *p = text + (*text == '-' || *text == '+');
+	size_t zeros = strspn(p, "0"), digits = 0;
 	long double value = 0, scale = 1;
-	size_t digits = 0;
 
+	p += zeros;
 	for (; *p >= '0' && *p <= '9'; p++, digits++)
 		value = value * 10 + (*p - '0');
 	for (p += *p == '.'; *p >= '0' && *p <= '9'; p++, digits++)
 		value += (*p - '0') * (scale /= 10);
 	*out = *text == '-' ? -value : value;
-	return digits && digits < 40 && !*p;
+	return zeros + digits && digits < 40 && !*p;
 }
 
 /* Reads a date, or the seconds since 1970. */

@@ -328,12 +328,15 @@ static void an_old_policy_has_no_variables(void **state)
 		POLICY_ALLOW);
 }
 
+#define ZEROS "00000000000000000000000000000000000000000000000000"
+
 /* The condition keys of the request and their values; "s3:RequestObjectTagKeys" has several
  * values. */
 static const char *request[] = {"s3:prefix", "home/ada", "s3:max-keys", "100", "aws:SourceIp",
 	"10.1.2.3", "aws:CurrentTime", "2026-05-01T00:00:00Z", "aws:SecureTransport", "false",
 	"aws:PrincipalArn", "arn:aws:iam::111111111111:user/ada", "s3:RequestObjectTagKeys", "a",
-	"s3:RequestObjectTagKeys", "b", "aws:username", "ada", "s3:x-amz-acl", "!", NULL};
+	"s3:RequestObjectTagKeys", "b", "aws:username", "ada", "s3:x-amz-acl", "!",
+	"s3:signatureAge", ZEROS "1000", NULL};
 
 static void conditions_are_evaluated(void **state)
 {
@@ -366,6 +369,9 @@ static void conditions_are_evaluated(void **state)
 		{"{\"NumericGreaterThan\":{\"s3:max-keys\":\"99.5\"}}", true},
 		{"{\"NumericGreaterThanEquals\":{\"s3:max-keys\":\"101\"}}", false},
 		{"{\"NumericEquals\":{\"s3:prefix\":\"0\"}}", false}, /* not a number */
+		{"{\"NumericGreaterThan\":{\"s3:max-keys\":\"0\"}}", true},
+		{"{\"NumericLessThan\":{\"s3:max-keys\":\"" ZEROS "100.5\"}}", true},
+		{"{\"NumericGreaterThan\":{\"s3:signatureAge\":\"2\"}}", true},
 		{"{\"DateEquals\":{\"aws:CurrentTime\":\"2026-05-01T00:00:00Z\"}}", true},
 		{"{\"DateLessThan\":{\"aws:CurrentTime\":\"2026-05-01T00:00:01Z\"}}", true},
 		{"{\"DateGreaterThan\":{\"aws:CurrentTime\":1777593599}}", true},
