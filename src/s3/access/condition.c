@@ -430,6 +430,21 @@ static int fits(
 	return 0;
 }
 
+/* Returns 1 if each variable of the condition has a value, 0 if one lacks it, or a negative
+ * code. */
+static int has_variables(const struct condition *c, const struct policy_question *question)
+{
+	for (size_t i = 0; i < c->n; i++) {
+		_cleanup_(buf_release) struct buf memory = BUF_INIT(LIMIT_HTTP_HEADERS);
+		struct pattern filled;
+		int rc = pattern_fill(&c->values[i], question, &memory, &filled);
+
+		if (rc <= 0)
+			return rc;
+	}
+	return 1;
+}
+
 /* The values of Null are "true" or "false". */
 static bool absence_fits(const struct condition *c, bool absent)
 {
@@ -439,12 +454,16 @@ static bool absence_fits(const struct condition *c, bool absent)
 	return false;
 }
 
-static int holds(const struct condition *c, const struct policy_question *question)
+static int holds(const struct condition *c, const struct policy_question *question, bool denies)
 {
 	struct policy_values actual = {0};
 	size_t n = 0; /* number of values of the request that fit */
-	int rc = policy_values_get(question, c->key, &actual);
+	/* A negated operator with a variable that has no value must not allow all requests. */
+	int rc = c->op->negated && !denies ? has_variables(c, question) : 1;
 
+	if (rc <= 0)
+		return rc;
+	rc = policy_values_get(question, c->key, &actual);
 	if (rc < 0)
 		return rc;
 	if (c->op->type == ABSENCE)
@@ -464,10 +483,11 @@ static int holds(const struct condition *c, const struct policy_question *questi
 	return n > 0;
 }
 
-int conditions_hold(const struct conditions *conditions, const struct policy_question *question)
+int conditions_hold(
+	const struct conditions *conditions, const struct policy_question *question, bool denies)
 {
 	for (size_t i = 0; i < conditions->n; i++) {
-		int rc = holds(&conditions->items[i], question);
+		int rc = holds(&conditions->items[i], question, denies);
 
 		if (rc <= 0)
 			return rc;

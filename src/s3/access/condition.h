@@ -31,8 +31,10 @@ struct conditions {
 /* Reads the element Condition. `flags` is as in pattern_read(). */
 int conditions_read(struct conditions *out, struct arena *arena, json_t *element,
 	enum policy_kind kind, unsigned flags, struct penstock_error *err);
-/* Returns 1 if all conditions hold, 0 if a condition does not hold, or a negative code. */
-int conditions_hold(const struct conditions *conditions, const struct policy_question *question);
+/* Returns 1 if all conditions hold, 0 if a condition does not hold, or a negative code. `denies` is
+ * true if the conditions belong to a statement that denies. */
+int conditions_hold(
+	const struct conditions *conditions, const struct policy_question *question, bool denies);
 /* Returns true if a condition limits the senders to fixed values of a key that AWS's definition of
  * a public policy lists. */
 bool conditions_limit_senders(const struct conditions *conditions);

@@ -368,7 +368,7 @@ static enum policy_result evaluate(
 		return result;
 	rc = policy->kind == POLICY_OF_ROLE ? 1 : has_resource(s, q);
 	if (rc > 0)
-		rc = conditions_hold(&s->conditions, q);
+		rc = conditions_hold(&s->conditions, q, s->denies);
 	if (rc <= 0)
 		return rc < 0 ? POLICY_FAILED : POLICY_NEITHER;
 	return s->denies ? POLICY_DENY : result;

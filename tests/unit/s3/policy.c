@@ -313,6 +313,39 @@ static void a_variable_without_a_value_allows_no_more(void **state)
 		ask(deny, "s3:GetObject", "arn:aws:s3:::b/k", &anonymous, NULL), POLICY_DENY);
 }
 
+/* The same holds for a negated operator, even if the request lacks the key of the condition. */
+static void a_negated_condition_without_a_value_allows_no_more(void **state)
+{
+	static const char *const conditions[] = {
+		"{\"StringNotLike\":{\"s3:prefix\":\"${aws:username}*\"}}",
+		"{\"StringNotLikeIfExists\":{\"s3:prefix\":[\"x\",\"${aws:username}*\"]}}",
+		"{\"ForAnyValue:StringNotEquals\":{\"s3:prefix\":\"${aws:username}\"}}",
+		"{\"ForAllValues:StringNotEquals\":{\"s3:prefix\":\"${aws:username}\"}}",
+	};
+	const char *values[] = {"s3:prefix", "a", NULL};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(conditions) / sizeof(conditions[0]); i++)
+		for (size_t k = 0; k < 2; k++) {
+			const char **of = k ? values : NULL;
+			char allow[1000], deny[1000];
+
+			print_message("%s\n", conditions[i]);
+			snprintf(allow, sizeof(allow), IF("%s"), conditions[i]);
+			snprintf(deny, sizeof(deny),
+				POLICY("[{\"Effect\":\"Deny\"," ALL GET
+				       "\"Resource\":\"arn:aws:s3:::b/*\",\"Condition\":%s}]"),
+				conditions[i]);
+			assert_int_equal(
+				ask(allow, "s3:GetObject", "arn:aws:s3:::b/k", &session, of),
+				POLICY_NEITHER);
+			/* Without the key, only ForAnyValue does not hold. */
+			assert_int_equal(
+				ask(deny, "s3:GetObject", "arn:aws:s3:::b/k", &session, of),
+				!k && i == 2 ? POLICY_NEITHER : POLICY_DENY);
+		}
+}
+
 /* Version 2012-10-17 introduced variables. */
 static void an_old_policy_has_no_variables(void **state)
 {
@@ -569,6 +602,7 @@ int main(void)
 		cmocka_unit_test(a_deny_beats_any_allow),
 		cmocka_unit_test(actions_and_resources_are_matched),
 		cmocka_unit_test(a_variable_without_a_value_allows_no_more),
+		cmocka_unit_test(a_negated_condition_without_a_value_allows_no_more),
 		cmocka_unit_test(an_old_policy_has_no_variables),
 		cmocka_unit_test(conditions_are_evaluated),
 		cmocka_unit_test(a_value_that_cannot_be_read_is_a_failure),
