@@ -122,6 +122,10 @@ static bool choose_tags(
 
 	if (!tags.n)
 		return true;
+	/* AWS checks s3:TagResource; this store checks s3:PutBucketTagging for later changes. */
+	if (!access_check_implied(req, "s3:TagResource", true) ||
+		!access_check_implied(req, "s3:PutBucketTagging", false))
+		return false;
 	if (!tags_acceptable(req, &tags, S3_BUCKET_TAGS))
 		return false;
 	text = tags_text(req, &tags);

@@ -154,6 +154,21 @@ def test_a_new_bucket_gets_what_its_maker_may_give_it(store, action, options):
     s3.create_bucket(Bucket="next", **options)
 
 
+@pytest.mark.parametrize("action", ["s3:TagResource", "s3:PutBucketTagging"])
+def test_a_new_bucket_gets_tags_only_from_a_sender_who_may_set_them(store, action):
+    iam, key, secret = user_with_key(store)
+    iam.put_user_policy(UserName="jo", PolicyName="all", PolicyDocument=policy("s3:*"))
+    iam.put_user_policy(UserName="jo", PolicyName="no", PolicyDocument=policy(action, effect="Deny"))
+    user = Wire(store)
+    user.access_key, user.secret_key = key, secret
+    tags = b"<CreateBucketConfiguration><Tags><Tag><Key>k</Key><Value>v</Value></Tag></Tags></CreateBucketConfiguration>"
+
+    assert user.send("PUT", "/new", body=tags).code == "AccessDenied"
+    assert user.send("PUT", "/new").status == 200
+    iam.delete_user_policy(UserName="jo", PolicyName="no")
+    assert user.send("PUT", "/next", body=tags).status == 200
+
+
 def deny(action, condition):
     statement = {"Effect": "Deny", "Principal": "*", "Action": action, "Resource": "arn:aws:s3:::own/*", "Condition": condition}
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
