@@ -40,6 +40,26 @@ void op_bucket_logging(struct request *req)
 		reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
+/* Checks the right to write log objects, because the store will write them with its own rights. The
+ * keys of log objects are longer than the prefix, so the key of an object of today is checked. Sets
+ * the reply and returns false on failure. */
+static bool check_key(
+	struct request *req, const struct s3_logging *logging, const struct store_bucket *source)
+{
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_HTTP_HEADERS);
+	const char *text;
+
+	s3_log_key(&key, logging,
+		&(struct s3_log_source){.account = source->owner[0] ? source->owner : ACCOUNT_FIRST,
+			.region = source->region[0] ? source->region : "us-east-1",
+			.bucket = req->bucket},
+		clock_wall_ns(), "0123456789abcdef");
+	text = buf_failed(&key) ? NULL : request_strdup(req, buf_str(&key));
+	return text ? access_check_subject(req, "s3:PutObject",
+			      &(struct access_subject){.bucket = logging->target, .key = text})
+		    : reply_error(req, S3_E_SLOW_DOWN);
+}
+
 /* Checks that the target bucket exists, belongs to the same owner and has no default retention, and
  * that the sender may write the log objects. Sets the reply and returns false if a check fails. */
 static bool check_target(struct request *req, const struct s3_logging *logging)
@@ -72,9 +92,7 @@ static bool check_target(struct request *req, const struct s3_logging *logging)
 		       false;
 	if (status != STORE_NO_SUCH_KEY && !reply_unless_stored(req, status, &err))
 		return false;
-	/* The sender needs this right, because the store will write the log with its own rights. */
-	return access_check_subject(req, "s3:PutObject",
-		&(struct access_subject){.bucket = logging->target, .key = logging->prefix});
+	return check_key(req, logging, &source);
 }
 
 void op_put_bucket_logging(struct request *req)

@@ -104,6 +104,8 @@ def test_the_sender_must_be_allowed_to_write_the_log(logged):
     iam.put_user_policy(UserName="jo", PolicyName="src", PolicyDocument=policy("s3:*", resource="arn:aws:s3:::src"))
     assert refused(s3.put_bucket_logging, Bucket="src", BucketLoggingStatus=settings) == "AccessDenied"
     assert "LoggingEnabled" not in configuration(logged)
+    iam.put_user_policy(UserName="jo", PolicyName="log", PolicyDocument=policy("s3:PutObject", resource="arn:aws:s3:::log/l/"))
+    assert refused(s3.put_bucket_logging, Bucket="src", BucketLoggingStatus=settings) == "AccessDenied"
     iam.put_user_policy(UserName="jo", PolicyName="log", PolicyDocument=policy("s3:PutObject", resource="arn:aws:s3:::log/l/*"))
     s3.put_bucket_logging(Bucket="src", BucketLoggingStatus=settings)
     assert "LoggingEnabled" in configuration(logged)
