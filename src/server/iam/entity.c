@@ -144,21 +144,40 @@ const char *entity_resource(struct query *q)
 		    : NULL;
 }
 
-size_t entity_policy_size(const char *document)
+/* Copies a JSON document without white space between tokens to `out`, which may be NULL. Returns
+ * the length. */
+static size_t compact(const char *document, char *out)
 {
+	bool in_string = false, escaped = false;
 	size_t n = 0;
 
-	for (; *document; document++)
-		n += !isspace((unsigned char)*document);
+	for (const char *p = document; *p; p++) {
+		if (!in_string && isspace((unsigned char)*p))
+			continue;
+		if (*p == '"' && !escaped)
+			in_string = !in_string;
+		escaped = *p == '\\' && !escaped;
+		if (out)
+			out[n] = *p;
+		n++;
+	}
+	if (out)
+		out[n] = '\0';
 	return n;
 }
 
-bool entity_check_policy(
+size_t entity_policy_size(const char *document)
+{
+	return compact(document, NULL);
+}
+
+const char *entity_check_policy(
 	struct query *q, const char *document, enum policy_kind kind, size_t others, size_t most)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct policy *policy = NULL;
 	int rc = policy_parse(document, strlen(document), kind, NULL, &policy, &err);
+	char *stored = NULL;
 
 	policy_free(policy);
 	if (rc == -PENSTOCK_E_MEMORY)
@@ -168,10 +187,30 @@ bool entity_check_policy(
 			err.message ? err.message : "The policy is not valid");
 	penstock_error_release(&err);
 	if (rc < 0)
-		return false;
-	return others + entity_policy_size(document) <= most ||
-	       query_fail(
-		       q, 409, "LimitExceeded", "Maximum policy size of %zu bytes exceeded", most);
+		return NULL;
+	stored = request_strdup(q->req, document);
+	if (!stored)
+		query_no_memory(q);
+	else if (others + compact(document, stored) <= most)
+		return stored;
+	else
+		query_fail(
+			q, 409, "LimitExceeded", "Maximum policy size of %zu bytes exceeded", most);
+	return NULL;
+}
+
+const char *entity_description(struct query *q)
+{
+	const char *text = query_value(q, "Description");
+	size_t n = 0;
+
+	for (const char *p = text; p && *p; p++)
+		n += ((unsigned char)*p & 0xc0) != 0x80; /* a byte that begins a character */
+	if (n <= ENTITY_DESCRIPTION_MAX)
+		return text;
+	query_fail(q, 400, "ValidationError", "Description must have at most %d characters",
+		ENTITY_DESCRIPTION_MAX);
+	return NULL;
 }
 
 const char *entity_id(struct query *q, const char *prefix, size_t n, const char *alphabet)
@@ -297,6 +336,14 @@ bool entity_page(struct query *q, const char **names, size_t n, struct entity_pa
 	return true;
 }
 
+void entity_page_fit(struct query *q, struct entity_page *page, size_t n)
+{
+	if (n == page->n || q->xml.len < LIMIT_LIST_REPLY / 2)
+		return;
+	page->n = n;
+	page->truncated = true;
+}
+
 void entity_page_end(struct query *q, const struct entity_page *page)
 {
 	xml_element_bool(&q->xml, "IsTruncated", page->truncated);
@@ -330,11 +377,11 @@ bool entity_may_add(struct query *q, const struct entity_kind *kind)
 static bool describe_role(struct query *q, json_t *role)
 {
 	const char *trust = query_need(q, "AssumeRolePolicyDocument");
-	const char *description = query_value(q, "Description");
+	const char *description = entity_description(q);
 	uint64_t seconds = 3600;
 
-	if (!trust || !query_number(q, "MaxSessionDuration", 3600, 43200, &seconds) ||
-		!entity_check_policy(q, trust, POLICY_OF_ROLE, 0, ENTITY_TRUST_MAX))
+	if (!trust || q->failed || !query_number(q, "MaxSessionDuration", 3600, 43200, &seconds) ||
+		!(trust = entity_check_policy(q, trust, POLICY_OF_ROLE, 0, ENTITY_TRUST_MAX)))
 		return false;
 	return (json_object_set_new(role, "trust", json_string(trust)) == 0 &&
 		       json_object_set_new(role, "max", json_integer((json_int_t)seconds)) == 0 &&
@@ -465,6 +512,7 @@ void iam_list(struct query *q)
 		xml_open(&q->xml, "member");
 		entity_write(q, kind, directory_get(q->directory, page.names[i]));
 		xml_close(&q->xml, "member");
+		entity_page_fit(q, &page, i + 1);
 	}
 	xml_close(&q->xml, list);
 	entity_page_end(q, &page);

@@ -54,16 +54,20 @@ void entity_write(struct query *q, const struct entity_kind *kind, const json_t 
 /* Returns the ARN. Sets the reply and returns NULL on failure. */
 const char *entity_arn(struct query *q, const struct entity_kind *kind, const json_t *entity);
 /* Limits, as with AWS. */
-#define ENTITY_KEYS_MAX	    2 /* access keys of a user */
-#define ENTITY_ATTACHED_MAX 10 /* managed policies of one entity */
-#define ENTITY_GROUPS_MAX   10 /* groups of a user */
-#define ENTITY_TRUST_MAX    2048 /* characters of the trust policy of a role */
-/* Checks a policy document. Sets the reply and returns false if it is invalid, or if its characters
- * other than white space, plus `others`, are more than `most`. */
-bool entity_check_policy(
+#define ENTITY_KEYS_MAX	       2 /* access keys of a user */
+#define ENTITY_ATTACHED_MAX    10 /* managed policies of one entity */
+#define ENTITY_GROUPS_MAX      10 /* groups of a user */
+#define ENTITY_TRUST_MAX       2048 /* characters of the trust policy of a role */
+#define ENTITY_DESCRIPTION_MAX 1000 /* characters */
+/* Checks a policy document, and returns it without white space between tokens. Sets the reply and
+ * returns NULL if it is invalid, or if its size plus `others` is more than `most`. */
+const char *entity_check_policy(
 	struct query *q, const char *document, enum policy_kind kind, size_t others, size_t most);
-/* Returns the number of characters of a document other than white space. */
+/* Returns the number of bytes of a document without white space between tokens. */
 size_t entity_policy_size(const char *document);
+/* Returns the Description of the request, or NULL if the request lacks it. Sets the reply and
+ * returns NULL if it is too long. */
+const char *entity_description(struct query *q);
 /* Generates the id of an entity, or of a key: a prefix and letters. Sets the reply and returns NULL
  * on failure. */
 const char *entity_id(struct query *q, const char *prefix, size_t n, const char *alphabet);
@@ -77,6 +81,8 @@ struct entity_page {
 };
 /* Sorts `n` names, and selects a page of them. Sets the reply and returns false on failure. */
 bool entity_page(struct query *q, const char **names, size_t n, struct entity_page *out);
+/* Ends the page after `n` entities if the reply may lack room for another one. */
+void entity_page_fit(struct query *q, struct entity_page *page, size_t n);
 /* Writes the end of a page. */
 void entity_page_end(struct query *q, const struct entity_page *page);
 

@@ -128,10 +128,11 @@ void iam_create_managed(struct query *q)
 	const char *document = record ? query_need(q, "PolicyDocument") : NULL;
 	const char *id = document ? entity_id(q, entity_policy.id_prefix, 17, ENTITY_ID_ALPHABET)
 				  : NULL;
-	const char *description = query_value(q, "Description"), *arn;
+	const char *description = entity_description(q), *arn;
 	json_t *policy;
 
-	if (!id || !path || !entity_check_policy(q, document, POLICY_OF_IDENTITY, 0, DOCUMENT_MAX))
+	if (!id || !path || q->failed ||
+		!(document = entity_check_policy(q, document, POLICY_OF_IDENTITY, 0, DOCUMENT_MAX)))
 		return;
 	if (directory_get(q->directory, record)) {
 		query_fail(q, 409, "EntityAlreadyExists",
@@ -223,6 +224,7 @@ void iam_list_managed(struct query *q)
 		write_policy(
 			q, page.names[i], record_by_arn(records, page.names[i], NULL), holders);
 		xml_close(&q->xml, "member");
+		entity_page_fit(q, &page, i + 1);
 	}
 	xml_close(&q->xml, "Policies");
 	entity_page_end(q, &page);
@@ -287,7 +289,8 @@ void iam_create_version(struct query *q)
 	int failed;
 
 	if (!policy || !(document = query_need(q, "PolicyDocument")) ||
-		!entity_check_policy(q, document, POLICY_OF_IDENTITY, 0, DOCUMENT_MAX) ||
+		!(document = entity_check_policy(
+			  q, document, POLICY_OF_IDENTITY, 0, DOCUMENT_MAX)) ||
 		!(id = query_text(q, "v%lld", (long long)number)))
 		return;
 	if (json_object_size(json_object_get(policy, "versions")) >= VERSIONS_MAX) {

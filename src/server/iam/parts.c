@@ -154,10 +154,11 @@ void iam_put_policy(struct query *q)
 	json_object_foreach (json_object_get(entity, "policies"), key, other)
 		if (strcmp(key, name) != 0)
 			others += entity_policy_size(json_string_value(other));
-	if (!entity_check_policy(q, document, POLICY_OF_IDENTITY, others,
-		    kind == &entity_user    ? INLINE_USER_MAX
-		    : kind == &entity_group ? INLINE_GROUP_MAX
-					    : INLINE_ROLE_MAX))
+	document = entity_check_policy(q, document, POLICY_OF_IDENTITY, others,
+		kind == &entity_user	? INLINE_USER_MAX
+		: kind == &entity_group ? INLINE_GROUP_MAX
+					: INLINE_ROLE_MAX);
+	if (!document)
 		return;
 	copy = entity_copy_with(q, entity, "policies", &policies);
 	if (copy)

@@ -144,7 +144,8 @@ static bool add_policies(struct query *q, const char *role, json_t *terms)
 
 	if (!arns || json_object_set_new(terms, "arns", arns) < 0)
 		return query_no_memory(q);
-	if (policy && !entity_check_policy(q, policy, POLICY_OF_IDENTITY, 0, SESSION_POLICY_MAX))
+	if (policy && !(policy = entity_check_policy(
+				q, policy, POLICY_OF_IDENTITY, 0, SESSION_POLICY_MAX)))
 		return false;
 	if (policy && json_object_set_new(terms, "policy", json_string(policy)) < 0)
 		return query_no_memory(q);

@@ -118,12 +118,12 @@ void iam_update(struct query *q)
 
 void iam_update_role(struct query *q)
 {
-	const char *record, *description = query_value(q, "Description");
+	const char *record, *description = entity_description(q);
 	const json_t *role = entity_find(q, &entity_role, &record);
 	uint64_t seconds = (uint64_t)json_integer_value(json_object_get(role, "max"));
 	json_t *copy;
 
-	if (!role || !query_number(q, "MaxSessionDuration", 3600, 43200, &seconds))
+	if (!role || q->failed || !query_number(q, "MaxSessionDuration", 3600, 43200, &seconds))
 		return;
 	copy = json_deep_copy(role);
 	entity_store(q, record, copy,
@@ -139,7 +139,7 @@ void iam_update_trust(struct query *q)
 	json_t *copy;
 
 	if (!role || !(document = query_need(q, "PolicyDocument")) ||
-		!entity_check_policy(q, document, POLICY_OF_ROLE, 0, ENTITY_TRUST_MAX))
+		!(document = entity_check_policy(q, document, POLICY_OF_ROLE, 0, ENTITY_TRUST_MAX)))
 		return;
 	copy = json_deep_copy(role);
 	entity_store(q, record, copy,

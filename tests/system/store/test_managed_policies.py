@@ -4,6 +4,7 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -85,6 +86,51 @@ def test_policies_have_a_size(store):
     assert refused(iam.put_user_policy, UserName="jo", PolicyName="q", PolicyDocument=policy("s3:*")) == "LimitExceeded"
     assert refused(iam.create_policy, PolicyName="p", PolicyDocument=policy("s3:*", resource="x" * 6200)) == "LimitExceeded"
     iam.create_policy(PolicyName="p", PolicyDocument=policy("s3:*", resource="arn:aws:s3:::" + "x" * 5000))
+
+
+def test_documents_are_kept_without_white_space(store):
+    """All records are in memory, and each space takes three characters in a reply."""
+    iam, keys = client(store, "iam"), (store.access_key, store.secret_key)
+    iam.create_user(UserName="jo")
+    document = json.dumps(json.loads(policy("s3:*", resource='arn:aws:s3:::a \\" b')), indent=4)
+    spaces = policy("s3:*", resource="arn:aws:s3:::" + " " * 2048)
+
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=document + "\n" * 20_000)
+    body = urllib.parse.urlencode({"Version": "2010-05-08", "Action": "GetUserPolicy", "UserName": "jo", "PolicyName": "p"}).encode()
+    request = AWSRequest("POST", store.endpoint + "/", data=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    SigV4Auth(Credentials(*keys), "iam", "us-east-1").add_auth(request)
+    with urllib.request.urlopen(urllib.request.Request(request.url, body, dict(request.headers))) as reply:
+        kept = urllib.parse.unquote(re.search("<PolicyDocument>(.*)</PolicyDocument>", reply.read().decode()).group(1))
+    assert kept == json.dumps(json.loads(document), separators=(",", ":"))
+    assert refused(iam.put_user_policy, UserName="jo", PolicyName="q", PolicyDocument=spaces) == "LimitExceeded"
+
+
+def test_descriptions_have_a_size(store):
+    iam, long = client(store, "iam"), "\u00e9" * 1001
+    trust = policy("sts:AssumeRole").replace('"Resource": "*"', '"Principal": {"AWS": "000000000000"}')
+
+    assert refused(iam.create_policy, PolicyName="p", PolicyDocument=policy("s3:*"), Description=long) == "ValidationError"
+    assert refused(iam.create_role, RoleName="r", AssumeRolePolicyDocument=trust, Description=long) == "ValidationError"
+    iam.create_role(RoleName="r", AssumeRolePolicyDocument=trust, Description=long[1:])
+    assert refused(iam.update_role, RoleName="r", Description=long) == "ValidationError"
+    assert iam.get_role(RoleName="r")["Role"]["Description"] == long[1:]
+
+
+def test_a_page_that_would_be_too_long_is_shortened(store):
+    """The replies have at most 16 MiB, and a role may take 20 KiB."""
+    iam, n = client(store, "iam"), 560
+    condition = {"StringEquals": {"sts:ExternalId": "!" * 1750}}
+    statement = {"Effect": "Allow", "Principal": {"AWS": "000000000000"}, "Action": "sts:AssumeRole", "Condition": condition}
+    trust = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    path = "/" + '"' * 510 + "/"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: iam.create_role(RoleName=f"r{i:03}", Path=path, AssumeRolePolicyDocument=trust,
+                                                Description='"' * 1000), range(n)))  # fmt: skip
+
+    first = iam.list_roles(MaxItems=1000)
+    assert first["IsTruncated"]
+    rest = iam.list_roles(MaxItems=1000, Marker=first["Marker"])
+    assert [role["RoleName"] for role in first["Roles"] + rest["Roles"]] == [f"r{i:03}" for i in range(n)]
 
 
 def test_policies_of_another_account_are_out_of_reach(accounts):  # noqa: F811
@@ -214,8 +260,7 @@ def test_a_parameter_that_cannot_be_decoded_is_not_a_missing_one(store):
 
 
 def test_documents_with_many_spaces_are_read_as_they_were_written(store):
-    """Spaces do not count towards the size limit of a document, and each space takes three
-    characters in a reply."""
+    """Spaces between tokens do not count towards the size limit of a document."""
     iam, document = client(store, "iam"), policy("s3:GetObject") + " " * 40_000
     iam.create_user(UserName="jo")
 
