@@ -75,7 +75,8 @@ bool access_check_request(struct request *req);
  * refuses the request. Sets the reply and returns false on failure. */
 bool access_check_implied(struct request *req, const char *action, bool needed);
 /* Repeats access_check_request(), with the current key and policies, after a body that the sender
- * may have held back for a long time. Sets the reply and returns false on failure. */
+ * may have held back for a long time, or after a wait in a queue. Sets the reply and returns false
+ * on failure. */
 bool access_check_again(struct request *req);
 
 #endif

@@ -131,12 +131,19 @@ static bool is_valid(const struct buf *form)
 	return strlen(buf_str(form)) == form->len && uri_query_is_valid(buf_str(form));
 }
 
+/* Finds the sender. Sets the reply and returns false if the key is invalid. */
+static bool identify(struct request *req)
+{
+	return request_identify(
+		       req, req->auth.access_key, request_header(req, "x-amz-security-token")) ||
+	       query_fail(&(struct query){.req = req, .action = ""}, 403, "InvalidClientTokenId",
+		       "The security token included in the request is invalid.");
+}
+
 static void perform(struct request *req)
 {
 	struct query q = {.req = req,
 		.directory = req->server->directory,
-		.who = req->identity,
-		.account = req->identity->account,
 		.action = "",
 		.xml = BUF_INIT(LIMIT_LIST_REPLY)};
 	const char *action = query_value(&q, "Action");
@@ -150,7 +157,12 @@ static void perform(struct request *req)
 		return;
 	}
 	directory_begin(q.directory);
-	perform_action(&q);
+	/* An earlier change may have deleted the key or changed the policies of the sender. */
+	q.failed = !identify(req);
+	q.who = req->identity;
+	q.account = q.who->account;
+	if (!q.failed)
+		perform_action(&q);
 	directory_end(q.directory);
 	if (!q.failed)
 		query_succeed(&q);
@@ -193,11 +205,8 @@ static bool verify(struct request *req)
 	str_hex(digest, 32, hex);
 	sr.payload_hash = hex;
 	failure = sigv4_parse(&sr, &req->auth);
-	if (failure == SIGV4_VALID && !request_identify(req, req->auth.access_key,
-					      request_header(req, "x-amz-security-token")))
-		return query_fail(&(struct query){.req = req, .action = ""}, 403,
-			"InvalidClientTokenId",
-			"The security token included in the request is invalid.");
+	if (failure == SIGV4_VALID && !identify(req))
+		return false;
 	if (failure == SIGV4_VALID) {
 		signer->generic = true;
 		failure = strcmp(req->auth.scope.service, "iam") != 0 &&

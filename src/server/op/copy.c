@@ -391,7 +391,7 @@ static bool copy_bytes(struct request *req, const struct source *from, struct st
 /* Calls `attempt` up to COPY_TRIES times, until it returns true. `attempt` returns true if it has
  * set the reply or the copy needs a slot, and false if the source was replaced in the meantime.
  * Access is checked before each attempt, because the sender may have no right to read the new
- * source. */
+ * source, and the key of the sender may have been deleted while the copy was queued. */
 static void copy_with(
 	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {
@@ -400,7 +400,8 @@ static void copy_with(
 	if (!parse_source(req, &from))
 		return;
 	for (int i = 0; i < COPY_TRIES; i++)
-		if (!may(req, "s3:GetObject", &from) || attempt(req, &from))
+		if (!access_check_again(req) || !may(req, "s3:GetObject", &from) ||
+			attempt(req, &from))
 			return;
 	reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
 }

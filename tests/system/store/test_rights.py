@@ -1,6 +1,7 @@
 """Attempts to exceed the sender's rights: requests whose body is held back, changed URLs, and
 headers that ask for other actions."""
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -13,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from botocore import UNSIGNED
-from botocore.auth import S3SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
@@ -99,6 +100,54 @@ def test_a_request_held_open_ends_with_its_key(store):
     iam.update_access_key(UserName="jo", AccessKeyId=key, Status="Inactive")
     assert get()[0] == 403 and put()[0] == 403
     assert store.bytes("own", "k") == b"SECRET"
+
+
+def test_copies_in_a_queue_end_with_the_key_of_their_sender(store):
+    iam, key, secret = user_with_key(store)
+    iam.put_user_policy(UserName="jo", PolicyName="all", PolicyDocument=policy("s3:*"))
+    store.client.create_bucket(Bucket="own")
+    store.client.put_object(Bucket="own", Key="source", Body=b"x" * (32 << 20))
+    user = Wire(store)
+    user.access_key, user.secret_key = key, secret
+    asked = {"x-amz-copy-source": "/own/source", "x-amz-checksum-algorithm": "SHA256"}
+
+    with contextlib.ExitStack() as stack:
+        connections = {f"copy{i}": stack.enter_context(user.connect()) for i in range(48)}
+        for name, connection in connections.items():
+            head = user.sign("PUT", f"/own/{name}", headers=asked) | {"content-length": "0"}
+            connection.sendall(user.head("PUT", f"/own/{name}", head))
+        settle(store)
+        iam.delete_access_key(UserName="jo", AccessKeyId=key)
+        replies = {name: user.read(connection) for name, connection in connections.items()}
+
+    refused = [name for name, reply in replies.items() if reply.status == 403]
+    assert refused and {replies[name].code for name in refused} == {"InvalidAccessKeyId"}
+    made = {name for name, reply in replies.items() if reply.status == 200}
+    assert made | set(refused) == set(connections) and set(store.keys("own")) == made | {"source"}
+
+
+def test_no_user_is_created_after_the_key_of_the_sender_was_deleted(store):
+    iam, key, secret = user_with_key(store)
+    iam.put_user_policy(UserName="jo", PolicyName="all", PolicyDocument=policy("iam:CreateUser"))
+
+    def request(keys, action, **parameters):
+        body = urllib.parse.urlencode({"Version": "2010-05-08", "Action": action, "UserName": "jo"} | parameters).encode()
+        signed = AWSRequest("POST", store.endpoint + "/", data=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
+        SigV4Auth(Credentials(*keys), "iam", "us-east-1").add_auth(signed)
+        return wire.head("POST", "/", dict(signed.headers) | {"Host": store.address, "Content-Length": str(len(body))}) + body
+
+    wire = Wire(store)
+    creations = [request((key, secret), "CreateUser", UserName=f"new{i}") for i in range(100)]
+    deletion = request((store.access_key, store.secret_key), "DeleteAccessKey", AccessKeyId=key)
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(wire.connect()) for _ in range(101)]
+        for connection, sent in zip(connections, [*creations[:30], deletion, *creations[30:]]):
+            connection.sendall(sent)
+        assert wire.read(connections[30]).status == 200
+        users = len(iam.list_users(MaxItems=1000)["Users"])
+        statuses = [wire.read(connection).status for connection in connections[:30] + connections[31:]]
+
+    assert len(iam.list_users(MaxItems=1000)["Users"]) == users == 1 + statuses.count(200)
 
 
 def fetch(url, method="GET", body=None):
