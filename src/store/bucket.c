@@ -15,6 +15,23 @@ struct bucket_txn {
 	enum store_versioning versioning;
 };
 
+/* Sets txn->status if the owner of a new bucket already has the maximum number of buckets. */
+static int check_count(struct store *store, struct txn *txn, const struct store_new_bucket *new)
+{
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
+	int rc;
+
+	if (!new->max)
+		return 0;
+	st = db_bound(store->writer, SQL_BUCKET_COUNT, "t", new->owner);
+	rc = db_step(store->writer, st);
+	if (rc != SQLITE_ROW)
+		return rc;
+	if ((uint64_t)sqlite3_column_int64(st, 0) >= new->max)
+		txn->status = STORE_TOO_MANY_BUCKETS;
+	return 0;
+}
+
 static int apply_create(struct store *store, struct txn *txn)
 {
 	struct bucket_txn *t = (struct bucket_txn *)txn;
@@ -27,6 +44,9 @@ static int apply_create(struct store *store, struct txn *txn)
 	txn->status = id > 0 ? STORE_BUCKET_EXISTS : STORE_OK;
 	if (id > 0)
 		return 0;
+	rc = check_count(store, txn, new);
+	if (rc || txn->status != STORE_OK)
+		return rc;
 	rc = db_exec(store->writer, SQL_BUCKET_ADD, "ti", t->name, clock_wall_ns());
 	if (rc == 0 && *new->region)
 		rc = db_exec(store->writer, SQL_REGION_SET, "tt", t->name, new->region);
@@ -178,8 +198,8 @@ enum store_status store_bucket_get(
 	return status;
 }
 
-enum store_status store_bucket_list(
-	struct store *store, struct store_bucket **out, size_t *n, struct penstock_error *err)
+enum store_status store_bucket_list(struct store *store, const struct store_bucket_query *query,
+	struct store_bucket **out, size_t *n, struct penstock_error *err)
 {
 	_cleanup_reader_ struct db *db = db_reader(store, err);
 	_cleanup_reset_ sqlite3_stmt *st = NULL;
@@ -189,7 +209,8 @@ enum store_status store_bucket_list(
 
 	if (!db)
 		return STORE_FAILED;
-	st = db_statement(db, SQL_BUCKET_LIST);
+	st = db_bound(db, SQL_BUCKET_LIST, "tttti", query->owner, query->after, query->prefix,
+		query->region, (int64_t)query->max);
 	while ((rc = db_step(db, st)) == SQLITE_ROW) {
 		struct store_bucket *grown = array_grow(list, count, sizeof(*list));
 

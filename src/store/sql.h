@@ -30,8 +30,13 @@ SQL(BUCKET_SET_VERSIONING, "UPDATE buckets SET versioning=?2 WHERE id=?1")
 SQL(BUCKET_ADD, "INSERT INTO buckets(name,created) VALUES(?1,?2)")
 /* False for a bucket that a killed import has left: its name begins with '.' (IMPORT_BUCKET). */
 #define IS_COMPLETE "b.name NOT LIKE '.%'"
+/* ?1 is NULL for buckets without an owner. */
+#define IS_OF_OWNER "CAST(" BUCKET_OWNER " AS TEXT) IS ?1"
 SQL(BUCKET_LIST, "SELECT b.name,b.created,m.value," BUCKET_OWNER " FROM buckets b LEFT JOIN meta m "
-		 "ON m.name='region/'||b.name WHERE " IS_COMPLETE " ORDER BY b.name")
+		 "ON m.name='region/'||b.name WHERE " IS_COMPLETE " AND " IS_OF_OWNER
+		 " AND b.name>coalesce(?2,'') AND (?3 IS NULL OR substr(b.name,1,length(?3))=?3) "
+		 "AND (?4 IS NULL OR coalesce(m.value,'')=?4) ORDER BY b.name LIMIT ?5")
+SQL(BUCKET_COUNT, "SELECT count(*) FROM buckets b WHERE " IS_OF_OWNER)
 SQL(REGION_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES('region/'||?1,?2)")
 SQL(REGION_DROP, "DELETE FROM meta WHERE name='region/'||?1")
 SQL(BUCKET_USED, "SELECT 1 WHERE EXISTS(SELECT 1 FROM objects WHERE bucket=?1) OR "

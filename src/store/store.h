@@ -61,6 +61,7 @@ enum store_status {
 	STORE_NO_SUCH_VERSION,
 	STORE_BUCKET_EXISTS,
 	STORE_BUCKET_NOT_EMPTY,
+	STORE_TOO_MANY_BUCKETS,
 	STORE_PRECONDITION, /* a condition failed, or the key already has the replica */
 	STORE_VERSION_TAKEN, /* the key has another version with the name of the replica */
 	STORE_INVALID_PART, /* a part is missing, or its ETag or checksum is not the caller's */
@@ -152,13 +153,15 @@ struct store_new_bucket {
 	const char *name;
 	const char *region; /* "" if the bucket has no region */
 	const char *owner; /* NULL if the bucket has no owner */
+	uint64_t max; /* maximum number of buckets of the owner; 0 if there is no limit */
 	struct {
 		const char *name, *text;
 	} configs[STORE_NEW_CONFIGS];
 	size_t n_configs;
 	bool lock; /* enable versioning and Object Lock, without a default retention */
 };
-/* Creates a bucket with its configurations and its lock. */
+/* Creates a bucket with its configurations and its lock. Returns STORE_TOO_MANY_BUCKETS if its
+ * owner has `max` buckets. */
 enum store_status store_bucket_add(
 	struct store *store, const struct store_new_bucket *bucket, struct penstock_error *err);
 enum store_status store_bucket_delete(
@@ -195,9 +198,15 @@ enum store_status store_config_sizes(struct store *store, const char *bucket, co
 	size_t extra, struct store_config_sizes *out, struct penstock_error *err);
 /* Returns a number that changes when a configuration or the set of buckets changes. */
 uint64_t store_config_generation(const struct store *store);
-/* Lists the buckets in the order of their names; the caller frees *out. */
-enum store_status store_bucket_list(
-	struct store *store, struct store_bucket **out, size_t *n, struct penstock_error *err);
+struct store_bucket_query {
+	const char *owner; /* NULL for buckets without an owner */
+	const char *after, *prefix; /* limits of the name; NULL if there is none */
+	const char *region; /* may be ""; NULL for all regions */
+	uint64_t max;
+};
+/* Lists buckets in the order of their names; the caller frees *out. */
+enum store_status store_bucket_list(struct store *store, const struct store_bucket_query *query,
+	struct store_bucket **out, size_t *n, struct penstock_error *err);
 
 /* --- records -------------------------------------------------------------------------------- */
 

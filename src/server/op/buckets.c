@@ -30,31 +30,29 @@ static const char *region_of(const struct store_bucket *bucket)
 	return bucket->region[0] ? bucket->region : DEFAULT_REGION;
 }
 
-struct bucket_query {
-	const char *prefix, *region, *after; /* NULL if not limited */
-	uint64_t max;
-};
+/* Returns the owner of the sender's buckets in the store. */
+static const char *sender_owner(const struct request *req)
+{
+	const char *account = req->identity->account;
 
-static bool read_bucket_query(struct request *req, struct bucket_query *q)
+	return strcmp(account, ACCOUNT_FIRST) == 0 ? NULL : account;
+}
+
+static bool read_bucket_query(struct request *req, struct store_bucket_query *q)
 {
 	const char *token = request_query(req, "continuation-token");
+	const char *region = request_query(req, "bucket-region");
 
-	*q = (struct bucket_query){.prefix = request_query(req, "prefix"),
-		.region = request_query(req, "bucket-region"),
-		.max = UINT64_MAX};
+	*q = (struct store_bucket_query){.owner = sender_owner(req),
+		.prefix = request_query(req, "prefix"),
+		.region = region && strcmp(region, DEFAULT_REGION) == 0 ? "" : region,
+		.max = LIMIT_S3_LIST_BUCKETS};
 	if (request_has_query(req, "max-buckets") &&
 		!request_query_number(req, "max-buckets", 1, LIMIT_S3_LIST_BUCKETS, &q->max))
 		return false;
 	if (token && *token)
 		q->after = op_token_decode(req, token);
 	return !request_replied(req);
-}
-
-static bool bucket_is_wanted(const struct bucket_query *q, const struct store_bucket *bucket)
-{
-	return (!q->after || strcmp(bucket->name, q->after) > 0) &&
-	       (!q->prefix || str_starts(bucket->name, q->prefix)) &&
-	       (!q->region || strcmp(region_of(bucket), q->region) == 0);
 }
 
 void op_list_buckets(struct request *req)
@@ -64,28 +62,26 @@ void op_list_buckets(struct request *req)
 	_cleanup_free_ struct s3_bucket *buckets = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_buckets list = {.owner = owner_of_account(req, req->identity->account)};
-	struct bucket_query q;
+	struct store_bucket_query q;
 	size_t n = 0;
 
-	if (!read_bucket_query(req, &q) ||
-		!reply_unless_stored(
-			req, store_bucket_list(req->server->store, &found, &n, &err), &err))
+	if (!read_bucket_query(req, &q))
 		return;
+	q.max++; /* one more shows that the list goes on after the page */
+	if (!reply_unless_stored(
+		    req, store_bucket_list(req->server->store, &q, &found, &n, &err), &err))
+		return;
+	list.n = n < q.max ? n : n - 1;
 	buckets = calloc(n + 1, sizeof(*buckets));
 	if (!buckets) {
 		reply_error(req, S3_E_SLOW_DOWN);
 		return;
 	}
-	for (size_t i = 0; i < n; i++) {
-		if (!bucket_is_wanted(&q, &found[i]) || !owner_is_sender(req, &found[i]))
-			continue;
-		if (list.n == q.max) {
-			list.continuation_token = op_token(req, buckets[list.n - 1].name);
-			break;
-		}
-		buckets[list.n++] = (struct s3_bucket){
+	for (size_t i = 0; i < list.n; i++)
+		buckets[i] = (struct s3_bucket){
 			found[i].name, region_of(&found[i]), found[i].created_ns};
-	}
+	if (list.n < n)
+		list.continuation_token = op_token(req, buckets[list.n - 1].name);
 	list.buckets = buckets;
 	list.prefix = q.prefix;
 	s3_buckets_write(&xml, &list);
@@ -204,9 +200,9 @@ static void add_bucket(struct request *req, const struct store_new_bucket *new)
 
 static void create_bucket(struct request *req, const struct s3_create_bucket *config)
 {
-	const char *account = req->identity->account;
 	struct store_new_bucket new = {.name = req->bucket,
-		.owner = strcmp(account, ACCOUNT_FIRST) == 0 ? NULL : account,
+		.owner = sender_owner(req),
+		.max = LIMIT_S3_LIST_BUCKETS,
 		.region = config->location && strcmp(config->location, DEFAULT_REGION) != 0
 				  ? config->location
 				  : ""};

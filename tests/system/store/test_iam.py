@@ -1,10 +1,13 @@
 """Accounts, users, groups and their keys and policies, as boto3's clients of IAM, STS and S3 see them."""
 import json
+import re
+import sqlite3
 
 import pytest
 from botocore.exceptions import ClientError
 
 from harness.program import Store
+from harness.s3_wire import Wire
 
 OTHER = {"number": "111111111111", "name": "other", "email": "other@example.com", "id": "ab" * 32,
          "access_key_id": "OTHERKEY", "secret_access_key": "the secret of the other"}  # fmt: skip
@@ -143,6 +146,25 @@ def test_accounts_have_their_own_buckets_and_users(accounts):
     accounts.process.wait()
     accounts.start()
     assert [b["Name"] for b in other(accounts, "s3").list_buckets()["Buckets"]] == ["theirs"]
+
+
+def test_an_account_has_at_most_ten_thousand_buckets(accounts):
+    accounts.stop()
+    with sqlite3.connect(accounts.root / "meta.db") as db:
+        names = [(f"bucket-{i:05}",) for i in range(10_001)]
+        db.executemany("INSERT INTO buckets(name, created) VALUES(?, 0)", names)
+    accounts.start()
+    mine, theirs = client(accounts, "s3"), other(accounts, "s3")
+
+    assert refused(mine.create_bucket, Bucket="one-more") == "TooManyBuckets"
+    wire = Wire(accounts)
+    first = wire.send("GET", "/")
+    token = re.search("<ContinuationToken>(.*)</ContinuationToken>", first.body.decode()).group(1)
+    second = wire.send("GET", "/", f"continuation-token={token}")
+    listed = [re.findall("<Name>(.*?)</Name>", reply.body.decode()) for reply in (first, second)]
+    assert [len(names) for names in listed] == [10_000, 1] and [(name,) for name in sum(listed, [])] == names
+    theirs.create_bucket(Bucket="theirs")
+    assert [b["Name"] for b in theirs.list_buckets()["Buckets"]] == ["theirs"]
 
 
 def test_a_bucket_policy_and_the_policy_of_a_user_let_another_account_in(accounts):

@@ -252,7 +252,8 @@ static bool make_bucket(struct fixture *f, struct penstock_error *err)
 	struct store_bucket *list = NULL;
 	size_t n = 0;
 	bool good = store_bucket_create(f->store, "fresh", "", err) == STORE_OK &&
-		    store_bucket_list(f->store, &list, &n, err) == STORE_OK;
+		    store_bucket_list(f->store, &(struct store_bucket_query){.max = 10}, &list, &n,
+			    err) == STORE_OK;
 
 	free(list);
 	return good;

@@ -246,12 +246,13 @@ static void a_copy_of_something_gone_is_refused(void **state)
 static void buckets_come_and_go(void **state)
 {
 	struct fixture *f = *state;
+	const struct store_bucket_query all = {.max = 10};
 	struct store_bucket *list = NULL;
 	size_t n = 0;
 
 	assert_int_equal(store_bucket_create(f->store, "a", "", NULL), STORE_OK);
 	assert_int_equal(store_bucket_create(f->store, "a", "", NULL), STORE_BUCKET_EXISTS);
-	assert_int_equal(store_bucket_list(f->store, &list, &n, NULL), STORE_OK);
+	assert_int_equal(store_bucket_list(f->store, &all, &list, &n, NULL), STORE_OK);
 	assert_int_equal(n, 2);
 	assert_string_equal(list[0].name, "a");
 	assert_string_equal(list[1].name, "b");
@@ -260,6 +261,53 @@ static void buckets_come_and_go(void **state)
 	assert_int_equal(store_bucket_delete(f->store, "b", 0, NULL), STORE_BUCKET_NOT_EMPTY);
 	assert_int_equal(store_bucket_delete(f->store, "a", 0, NULL), STORE_OK);
 	assert_int_equal(store_bucket_delete(f->store, "a", 0, NULL), STORE_NO_SUCH_BUCKET);
+}
+
+static enum store_status add_bucket(struct fixture *f, const char *name, const char *owner)
+{
+	return store_bucket_add(f->store,
+		&(struct store_new_bucket){.name = name, .region = "", .owner = owner, .max = 2},
+		NULL);
+}
+
+static size_t count_buckets(struct fixture *f, struct store_bucket_query query, const char *first)
+{
+	struct store_bucket *list = NULL;
+	size_t n = 0;
+
+	query.max = query.max ? query.max : 10;
+	assert_int_equal(store_bucket_list(f->store, &query, &list, &n, NULL), STORE_OK);
+	if (n)
+		assert_string_equal(list[0].name, first);
+	free(list);
+	return n;
+}
+
+/* The fixture has the bucket "b", which has no owner. */
+static void an_owner_has_a_number_of_buckets(void **state)
+{
+	struct fixture *f = *state;
+	const char *owner = "111111111111";
+
+	assert_int_equal(add_bucket(f, "c", NULL), STORE_OK);
+	assert_int_equal(add_bucket(f, "d", NULL), STORE_TOO_MANY_BUCKETS);
+	assert_int_equal(add_bucket(f, "c", NULL), STORE_BUCKET_EXISTS);
+	assert_int_equal(add_bucket(f, "a1", owner), STORE_OK);
+	assert_int_equal(add_bucket(f, "e1", owner), STORE_OK);
+	assert_int_equal(add_bucket(f, "e2", owner), STORE_TOO_MANY_BUCKETS);
+	assert_int_equal(store_bucket_delete(f->store, "c", 0, NULL), STORE_OK);
+	assert_int_equal(add_bucket(f, "d", NULL), STORE_OK);
+
+#define COUNT(first, ...) count_buckets(f, (struct store_bucket_query){__VA_ARGS__}, first)
+	assert_int_equal(COUNT("b", .owner = NULL), 2);
+	assert_int_equal(COUNT("b", .max = 1), 1);
+	assert_int_equal(COUNT("a1", .owner = owner), 2);
+	assert_int_equal(COUNT("e1", .owner = owner, .after = "a1"), 1);
+	assert_int_equal(COUNT("e1", .owner = owner, .prefix = "e"), 1);
+	assert_int_equal(COUNT("a1", .owner = owner, .region = ""), 2);
+	assert_int_equal(COUNT("", .owner = owner, .region = "eu"), 0);
+	assert_int_equal(COUNT("", .owner = ""), 0);
+#undef COUNT
 }
 
 /* A root has only one owner, even among two handles of one process. */
@@ -445,6 +493,7 @@ int main(void)
 		TEST(a_copy_shares_bytes),
 		TEST(a_copy_of_something_gone_is_refused),
 		TEST(buckets_come_and_go),
+		TEST(an_owner_has_a_number_of_buckets),
 		TEST(a_second_owner_is_refused),
 		TEST(a_foreign_database_is_refused),
 		TEST(files_are_private),
