@@ -20,10 +20,11 @@ class Pending:
         self._result: Optional[str] = None
         self._error: Optional[BaseException] = None
         self._seen = False
-        # A lock that is released when the save has ended. Thread.join() is not enough: after the
-        # exception of a signal handler has interrupted it, the thread may look finished. An Event
-        # has an inner lock, on which a signal handler that waits here could deadlock.
         self._done = False
+        # A lock that is released when the save has ended. Thread.join() is not enough: if a signal
+        # handler raises an exception during join(), is_alive() may be False although the thread
+        # still runs. An Event has an inner lock, on which a signal handler that waits here could
+        # deadlock.
         self._gate = threading.Lock()
         self._gate.acquire()
         self._mutex = threading.Lock()

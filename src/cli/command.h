@@ -4,7 +4,7 @@
  *	const struct command command_ps = {
  *		.name = "ps",
  *		.options = OPTIONS({'a', "all", NULL, "Also runs that ended long ago"},
- *			{0, "json", NULL, "Print a list of objects"}),
+ *			{0, "json", NULL, "Print a list of JSON objects"}),
  *		.run = run_ps };
  *
  * A verb also has a line in commands.h. The row of a verb defines the parsing, `--help`, the man

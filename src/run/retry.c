@@ -127,7 +127,7 @@ int run_wait_for_retry(struct run *run, struct penstock_error *err)
 }
 
 /* A run that is retried counts as failed until its next attempt is recorded, and its lock is free
- * for a moment. So the wait fails only once the lock was free OTHERS_FREE times in a row. */
+ * for a moment. So the wait fails after OTHERS_FREE polls in a row have found the lock free. */
 enum { OTHERS_POLL_MS = 250, OTHERS_FREE = 8 };
 
 static int wait_for_other(struct run *run, const char *id, struct penstock_error *err)

@@ -508,7 +508,7 @@ const struct command command_metrics = {
 		"that a resumed training writes again replace the earlier ones.",
 	.options = OPTIONS({0, "by-time", NULL, "Plot over the time instead of the step"},
 		{0, "json", NULL,
-			"Print a list of objects with `name` and `points`, each [step, time in ms, value]"},
+			"Print a list of JSON objects with `name` and `points`, each [step, time in ms, value]"},
 		{0, "csv", NULL, "Print lines of name, step, time in ms, and value"},
 		{0, "points", "N",
 			"With --json or --csv: at most N points of a metric, evenly spaced"},

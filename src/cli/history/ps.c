@@ -420,7 +420,7 @@ const struct command command_ps = {
 			"Show the claims of all users on CPUs, memory and GPUs of this machine "
 			"instead, and the runs that wait for them"},
 		{'w', "watch", NULL, "Show the list until 'q' is pressed, refreshed each second"},
-		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
+		{0, "json", NULL, "Print a list of JSON objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock ps", "Runs that are live, ended within a day, or are not flushed"},
 		{"penstock ps -a --state failed --name 'sweep-*'", "Failed runs of a sweep"},

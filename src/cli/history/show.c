@@ -485,7 +485,7 @@ const struct command command_show = {
 		"RUN is an id, the beginning of one, or a name. With the output of a run as a "
 		"place, the verb shows a run of any machine, from the state that is there; then "
 		"RUN is a whole id.",
-	.options = OPTIONS({0, "json", NULL, "Print one object"}, REMOTE_OPTIONS),
+	.options = OPTIONS({0, "json", NULL, "Print the run as a JSON object"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock show cifar10", "Everything that is known about the run named cifar10"},
 		{"penstock show --json 3f2a",

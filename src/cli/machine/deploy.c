@@ -98,7 +98,9 @@ static int check(const struct cli *cli, const struct deploy_options *o)
 		return cli_misuse(cli, "--traffic %s needs --health", cli_value(cli, "traffic"));
 	if (o->traffic == DEPLOY_SOCKET && strcmp(o->host, "::") != 0 &&
 		inet_pton(AF_INET6, o->host, &address) == 1)
-		return cli_misuse(cli, "--traffic socket needs an IPv4 address, or [::]");
+		return cli_misuse(cli,
+			"invalid --listen '%s': --traffic socket needs an IPv4 address, or [::]",
+			cli_value(cli, "listen"));
 	return 0;
 }
 

@@ -404,7 +404,7 @@ const struct command command_doctor = {
 		"with advice.",
 	.options = OPTIONS({0, "bucket", "URL",
 				   "Also check access to this bucket, s3://BUCKET or gs://BUCKET"},
-		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
+		{0, "json", NULL, "Print a list of JSON objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock doctor", "Check this machine, and list what should be changed"},
 		{"penstock doctor --bucket s3://cifar10",

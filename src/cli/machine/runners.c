@@ -279,7 +279,7 @@ const struct command command_runners = {
 		"32GiB, gpus: 1, runs: 2}}', with '*' for all other users. A run that would exceed "
 		"a limit waits, in order, until other runs of yours have ended; a run that can "
 		"never fit is refused.",
-	.options = OPTIONS({0, "json", NULL, "Print a list of objects"}, CLUSTER_WHERE),
+	.options = OPTIONS({0, "json", NULL, "Print a list of JSON objects"}, CLUSTER_WHERE),
 	.examples = EXAMPLES(
 		{"penstock runners",
 			"The resources of this machine, the claims on them, and your limits"},

@@ -97,7 +97,7 @@ const struct command command_du = {
 		"workflow) are in these sums, and in a line of their own.",
 	.options = OPTIONS({'H', "human", NULL, "Print sizes with units"},
 		{0, "json", NULL,
-			"Print a list of objects with url, objects, bytes, and replaced (objects "
+			"Print a list of JSON objects with url, objects, bytes, and replaced (objects "
 			"and bytes of the copies)"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock du -H s3://cifar10/", "The size of a bucket"},

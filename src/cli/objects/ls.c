@@ -200,7 +200,7 @@ const struct command command_ls = {
 		{0, "after-version", "ID",
 			"With --versions: begin after this version of the KEY of --after"},
 		{0, "uploads", NULL, "List unfinished multipart uploads instead of objects"},
-		{0, "json", NULL, "Print a list of objects with key, size, etag and modified"},
+		{0, "json", NULL, "Print a list of JSON objects with key, size, etag and modified"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock ls", "The buckets of this account"},
 		{"penstock ls s3://cifar10/", "The first level of a bucket"},

@@ -103,7 +103,7 @@ const struct command command_put = {
 		{0, "metadata", "NAME=VALUE", "Metadata of the object; may be repeated"},
 		{0, "storage-class", "CLASS", "Storage class, such as STANDARD_IA"},
 		{0, "part-size", "SIZE", "Size of the parts; default: 8MiB, growing"},
-		{0, "json", NULL, "Print an object with key, size, ETag and version"},
+		{0, "json", NULL, "Print a JSON object with key, size, ETag and version"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"tar c data | penstock put s3://cifar10/data.tar",
 				     "Store the output of a program"},

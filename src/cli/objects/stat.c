@@ -178,7 +178,7 @@ const struct command command_stat = {
 		"with one request each.",
 	.options = OPTIONS({0, "tags", NULL, "Also show the tags, with one more request"},
 		{0, "version-id", "ID", "Show this version, in place of the current one"},
-		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
+		{0, "json", NULL, "Print a list of JSON objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock stat s3://cifar10/ckpt.pth",
 		"Size, date, ETag and metadata of a checkpoint"}),
 	.exits = EXITS(REMOTE_EXITS),

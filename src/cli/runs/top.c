@@ -387,7 +387,7 @@ const struct command command_top = {
 		"\n"
 		"'penstock metrics RUN' plots the usage of a run from its beginning.",
 	.options = OPTIONS({0, "every", "TIME", "Time between two refreshes; default: 1s"},
-		{0, "json", NULL, "Print a list of objects, once"}),
+		{0, "json", NULL, "Print a list of JSON objects, once"}),
 	.examples = EXAMPLES({"penstock top", "Watch the runs"},
 		{"penstock top --json", "Print the use of all live runs once"}),
 	.exits = EXITS({"128+n", "Ended by signal n"}),

@@ -376,7 +376,7 @@ const struct command command_watch = {
 		{0, "metrics", "[ADDRESS:]PORT",
 			"Serve the metrics of all runs to Prometheus, at /metrics of this port; default "
 			"address: 127.0.0.1"},
-		{0, "json", NULL, "Print an object for each event; with --once a list"}),
+		{0, "json", NULL, "Print a JSON object for each event; with --once a list"}),
 	.examples = EXAMPLES({"penstock watch --once", "After a reboot: resume interrupted runs"},
 		{"systemctl --user enable --now penstock-watch",
 			"The same at every start of the machine, by the installed unit"},

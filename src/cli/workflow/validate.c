@@ -280,7 +280,7 @@ const struct command command_validate = {
 		{0, "image", "IMAGE",
 			"Container image for the steps of another runner's file, in place of its own"},
 		{0, "strict", NULL, "Notes are errors, too: nothing is guessed or left out"},
-		{0, "json", NULL, "Print an object with all errors and the parsed workflow"}),
+		{0, "json", NULL, "Print a JSON object with all errors and the parsed workflow"}),
 	.examples = EXAMPLES(
 		{"penstock validate workflow.json", "Report every error with its line and column"},
 		{"penstock validate - --json < workflow.yaml",

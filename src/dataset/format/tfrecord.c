@@ -83,7 +83,7 @@ static int content(const struct format_piece *piece, const unsigned char **data,
 	if (piece->size < TFRECORD_HEAD + TFRECORD_TAIL || !tfrecord_is_head(p) ||
 		tfrecord_size(p) != piece->size - TFRECORD_HEAD - TFRECORD_TAIL)
 		return shard_error(err, PENSTOCK_E_CORRUPT, piece->shard, piece->offset,
-			"the length of a record has a wrong checksum, or does not match its size");
+			"the length in the record is damaged, or differs from the expected length");
 	*data = p + TFRECORD_HEAD;
 	*len = piece->size - TFRECORD_HEAD - TFRECORD_TAIL;
 	if (!tfrecord_is_content(*data, *len))

@@ -87,7 +87,8 @@ static bool is_unresolved(const char *text)
 	return text && strstr(text, "${{");
 }
 
-/* Reads the variables of MLflow's client, for which a user takes precedence over a token. */
+/* Gets the address of the server, and the login from the variables of MLflow's client. A user in
+ * the address replaces that login. */
 int tracking_login(const struct workflow *workflow, const char *recorded, struct buf *base,
 	struct mlflow_login *login, struct penstock_error *err)
 {

@@ -86,7 +86,7 @@ void op_bucket_policy_status(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Replies to a policy that is not stored; releases err. */
+/* Replies to a PUT whose policy could not be parsed. Releases `err`. */
 static void refuse_policy(struct request *req, int rc, struct penstock_error *err)
 {
 	if (rc == -PENSTOCK_E_MEMORY)

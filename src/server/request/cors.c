@@ -116,7 +116,7 @@ void cors_preflight(struct request *req)
 	if (wanted.headers && (count_names(wanted.headers) > LIMIT_S3_CORS_NAMES ||
 				      strlen(wanted.headers) > LIMIT_S3_CORS_REQUEST)) {
 		refuse(req, wanted.method,
-			"CORSResponse: Access-Control-Request-Headers has too many names");
+			"CORSResponse: Access-Control-Request-Headers is too long or has too many names");
 		return;
 	}
 	if (load(req, &cors, &err) < 0) {

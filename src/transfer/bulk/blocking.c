@@ -181,8 +181,8 @@ int bulk_source_done(const struct upload_source *source, struct penstock_error *
 	if ((S_ISLNK(sent->st_mode) ? lstat(path, &now) : stat(path, &now)) < 0 ||
 		now.st_dev != sent->st_dev || now.st_ino != sent->st_ino || !same_file(&now, sent))
 		return error_set(err, PENSTOCK_E_CHANGED,
-			"copied '%s' but did not remove it: it was replaced meanwhile; move it "
-			"again",
+			"copied '%s' but did not remove it: it was changed or replaced "
+			"meanwhile; move it again",
 			path);
 	if (unlink(path) < 0)
 		return error_errno(err, errno, "cannot remove '%s' after the copy", path);

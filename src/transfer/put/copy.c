@@ -345,8 +345,8 @@ static int probe(
 	if (r <= 0)
 		return r;
 	honoured->put = true;
-	/* Google has no condition on the Complete; conditional uploads to Google are never sent in
-	 * parts. */
+	/* Google supports no condition on CompleteMultipartUpload. It counts as honoured, because a
+	 * conditional upload to Google is never sent in parts. */
 	r = at.client->google ? 1 : probe_complete(at, err);
 	honoured->complete = r > 0;
 	if (r >= 0)

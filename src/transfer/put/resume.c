@@ -317,8 +317,8 @@ int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_erro
 		return 0;
 	}
 	r->on = true;
-	/* A journal of this name belongs to this target, even if the lines of its target are
-	 * damaged. */
+	/* The name of the journal is a digest of the target: if no line with the target can be
+	 * read, the upload in the journal still belongs to this target. */
 	if (read_recorded(&r->file, &earlier) ? strcmp(earlier.endpoint, now.endpoint) == 0 &&
 							strcmp(earlier.bucket, now.bucket) == 0 &&
 							strcmp(earlier.key, now.key) == 0 &&

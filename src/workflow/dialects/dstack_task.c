@@ -103,7 +103,7 @@ static const struct schema_key task_keys[] = {
 	{"stop_criteria", .kinds = KEY_TEXT},
 	{"startup_order", .kinds = KEY_TEXT, .note = "has no effect: all nodes start at the same time"},
 	{"schedule", .kinds = KEY_ANY, .note = "has no effect: the run starts now; use cron or a timer"},
-	{"utilization_policy", .kinds = KEY_ANY, .note = "has no effect; `hangTimeout` of penstock's own workflows ends a step without output"},
+	{"utilization_policy", .kinds = KEY_ANY, .note = "has no effect; in penstock's own workflows `hangTimeout` stops a step that prints nothing and uses no CPU for that time"},
 	{"setup", .kinds = KEY_ANY, .note = "has no effect in tasks, as in dstack"},
 	{"backends", .kinds = KEY_ANY, .note = ONE_MACHINE},
 	{"backend_options", .kinds = KEY_ANY, .note = ONE_MACHINE},

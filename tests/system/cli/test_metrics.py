@@ -33,7 +33,7 @@ for step, value in enumerate((1.0, float("nan"), float("inf"))):
 writer.add_hparams({"lr": 0.1}, {"best": 0.5}, run_name="h")
 writer.close()
 """
-# The stores that MLflow's client writes without a server.
+# Training without an MLflow server: MLflow's client writes a directory of files or an SQLite database.
 MLFLOW = """
 import os, sys, mlflow
 
