@@ -45,14 +45,16 @@ static bool is_submitting(const char *home, const char *id)
 /* ---- submitting ---- */
 
 /*
- * Refuses to submit the run if a job of an earlier submission is pending or running. The run's lock
- * cannot show a pending job, because no process holds the lock yet. Also refuses if Slurm does not
- * answer. A job in the state COMPLETING is allowed: Slurm may requeue the job, but the requeued job
- * starts nothing, because the run has a later submission.
+ * Refuses to submit the run if a job of an earlier submission is pending or running. The run's
+ * lock cannot show a pending job, because no process holds the lock yet. Also refuses if Slurm
+ * does not answer. A job whose attempt has ended, or whose state is COMPLETING, is allowed: Slurm
+ * may requeue the job, but the requeued job starts nothing, because the run has a later
+ * submission.
  */
-static int refuse_if_alive(
-	const char *home, const char *id, int *submissions, struct penstock_error *err)
+static int refuse_if_alive(struct records *records, const char *home, const char *id,
+	int *submissions, struct penstock_error *err)
 {
+	_cleanup_(records_attempt_release) struct records_attempt last = {0};
 	_cleanup_(slurm_job_release) struct slurm_job job = {0};
 	struct slurm_status status = {0};
 	int r = 0;
@@ -60,6 +62,12 @@ static int refuse_if_alive(
 	if (slurm_job_read(&job, home, id, NULL) < 0)
 		return 0;
 	*submissions = job.submissions;
+	/* If the run continued on this machine, the job may still be pending. */
+	if (records_last_attempt(records, id, &last, NULL) == 0 && last.attempt >= job.attempt &&
+		(last.state == RUN_SUCCEEDED || last.state == RUN_FAILED ||
+			last.state == RUN_STOPPED) &&
+		!slurm_job_is_left(home, id))
+		return 0;
 	if (job.job[0])
 		r = slurm_status_read(job.job, id, &status, err);
 	if (r < 0)
@@ -114,7 +122,7 @@ static int submit(const struct run_options *options, const struct cluster *clust
 	if (r == 0)
 		r = supervisor_begin(lock, id, &fd, err);
 	if (r == 0)
-		r = refuse_if_alive(options->home, id, &job->submissions, err);
+		r = refuse_if_alive(options->records, options->home, id, &job->submissions, err);
 	if (r == 0)
 		r = refuse_if_unflushed(options, id, err);
 	if (r == 0)
@@ -537,12 +545,8 @@ int cluster_hold(
 
 	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
 		return take_fd(turn);
-	/* A run that has ended has no job, unless the run continued on this machine while the job
-	 * was pending. */
-	if (r == 0 && ((last.state != RUN_SUCCEEDED && last.state != RUN_FAILED &&
-			       last.state != RUN_STOPPED) ||
-			      slurm_job_is_left(home, id)))
-		r = refuse_if_alive(home, id, &submissions, err);
+	if (r == 0)
+		r = refuse_if_alive(records, home, id, &submissions, err);
 	return r < 0 ? r : take_fd(turn);
 }
 
