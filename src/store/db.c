@@ -432,11 +432,14 @@ uint64_t db_next_id(struct store *store)
 
 int db_reserve_id(struct store *store, uint64_t id)
 {
-	uint64_t end = id + RESERVED_IDS;
+	uint64_t end;
 	int rc;
 
 	if (id + RESERVED_IDS / 2 < store->reserved_ids)
 		return 0;
+	pthread_mutex_lock(&store->blobs_lock);
+	end = store->next_id + RESERVED_IDS; /* `id` may be the id of a body that took long */
+	pthread_mutex_unlock(&store->blobs_lock);
 	rc = db_exec(store->writer, SQL_META_SET, "ti", "next-blob", (int64_t)end);
 	if (rc == 0)
 		store->reserved_ids = end;

@@ -156,6 +156,8 @@ SQL(LAYOUTS, "SELECT layout FROM objects UNION ALL SELECT layout FROM versions U
 	     "layout FROM parts")
 SQL(NEXT_ID, "SELECT max(ifnull((SELECT max(id)+1 FROM blobs),1),"
 	     "ifnull((SELECT max(id)+1 FROM bodies),1),"
+	     /* The first stores of format 5 have a body's id from AUTOINCREMENT. */
+	     "ifnull((SELECT seq+1 FROM sqlite_sequence WHERE name='bodies'),1),"
 	     "ifnull((SELECT value FROM meta WHERE name='next-blob'),1))")
 
 SQL(EVENT_ADD, "INSERT INTO events(target,added,document) VALUES(?1,?2,?3)")

@@ -584,6 +584,11 @@ enum store_status store_put(struct store *store, struct store_put *put, struct p
  * of the bucket begins when the replica arrives, not at the time of the version.
  */
 #define STORE_REPLICA_HEADER ":replica"
+/* Prefix of the headers with the state of a version's replication. A version in the next two states
+ * has an event. An import drops these states, because archives have no events. */
+#define STORE_REPLICATION_HEADER  ":replication/"
+#define STORE_REPLICATION_PENDING "PENDING"
+#define STORE_REPLICATION_REFUSED "REFUSED"
 
 /*
  * Changes one of the store's own headers of a version, or of the object if `version` is NULL;

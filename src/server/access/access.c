@@ -186,8 +186,13 @@ static enum access_result decide(struct request *req, const char *action, const 
 	}
 	if (!settings->exists)
 		return ACCESS_MISSING;
-	if (subject->bucket == req->bucket)
+	/* All decisions of a request are on the same bucket. Another account may create a bucket
+	 * with the name of a deleted one. */
+	if (subject->bucket == req->bucket) {
+		if (req->bucket_id && req->bucket_id != settings->id)
+			return ACCESS_MISSING;
 		req->bucket_id = settings->id;
+	}
 	source.owner = settings->owner;
 	if (is_repair(settings, req->identity, action))
 		return ACCESS_ALLOWED;
@@ -396,5 +401,6 @@ bool access_check_again(struct request *req)
 
 	identity_unref(before);
 	access_forget(req);
+	req->bucket_id = 0;
 	return ok && access_check_request(req);
 }

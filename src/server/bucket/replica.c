@@ -284,7 +284,7 @@ enum replica_outcome replica_send(struct store *store, const struct target *targ
 	http = rc < 0 ? err->http_status : 0;
 	/* 412: the destination is a penstock store that already has the version, because the reply
 	 * to an earlier attempt was lost. If it has another version of that name, the reply is
-	 * 400. */
+	 * 409. */
 	if (rc == 0 || http == 412)
 		return REPLICA_SENT;
 	if (!http && rc == -(int)PENSTOCK_E_INVALID)

@@ -38,6 +38,7 @@ struct lane {
 	/* Owned by the thread: */
 	int64_t refused_id; /* the event that was refused last */
 	int refusals; /* number of refusals of that event */
+	bool gave_up; /* that event is counted in link->failed */
 };
 
 /* A destination. */
@@ -308,6 +309,7 @@ static void note_refusal(struct lane *lane, struct item *item)
 		return;
 	lane->refused_id = item->end->id;
 	lane->refusals = 0;
+	lane->gave_up = false;
 	if (item->version.note) /* new tags or a lock were refused, not the version itself */
 		return;
 	set_state(lane, item, REPLICATION_REFUSED);
@@ -331,8 +333,9 @@ static bool is_given_up(struct lane *lane, struct item *item, const struct penst
 	if (!item->version.note)
 		set_state(lane, item, REPLICATION_FAILED);
 	/* The version is counted once, even if the removal of its event fails. */
-	if (lane->refusals > limit)
+	if (lane->gave_up)
 		return true;
+	lane->gave_up = true;
 	log_warn("replication to '%s': gave up %s '%s' of '%s/%s' after refusal %d: %s",
 		target->name, item->version.note ? "a change of the version" : "the version",
 		item->version.version, item->version.bucket, item->version.key, lane->refusals,

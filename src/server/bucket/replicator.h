@@ -34,11 +34,12 @@ struct store;
 #define REPLICA_HEADER "x-amz-penstock-replica"
 /* Prefix of the stored headers with the state of a version at a destination. The name of the
  * destination follows the prefix. */
-#define REPLICATION_HEADER    ":replication/"
-#define REPLICATION_PENDING   "PENDING"
+#define REPLICATION_HEADER    STORE_REPLICATION_HEADER
+#define REPLICATION_PENDING   STORE_REPLICATION_PENDING
 #define REPLICATION_COMPLETED "COMPLETED"
-#define REPLICATION_REFUSED   "REFUSED" /* pending after a refusal; replies say "FAILED" */
-#define REPLICATION_FAILED    "FAILED" /* the version is not sent any more */
+#define REPLICATION_REFUSED                                                                        \
+	STORE_REPLICATION_REFUSED /* pending after a refusal; replies say "FAILED" */
+#define REPLICATION_FAILED "FAILED" /* the version is not sent any more */
 
 /* `targets` is the path of a file (server/bucket/targets.h), or NULL if there are no destinations.
  * A destination that fails is tried again after `retry_ms`, and then after longer pauses. */

@@ -273,7 +273,7 @@ bool reply_unless_stored(struct request *req, enum store_status status, struct p
 			"parts instead of copying them",
 			(size_t)LIMIT_STORE_LAYOUT);
 	if (status == STORE_VERSION_TAKEN)
-		return reply_errorf(req, S3_E_INVALID_REQUEST,
+		return reply_errorf(req, S3_E_INVALID_BUCKET_STATE,
 			"The key has another version with the version id of this replica");
 	return reply_error(req, errors[status]);
 }

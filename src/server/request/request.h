@@ -120,7 +120,7 @@ struct request {
 
 	/* Decoded. */
 	char bucket[64]; /* "" for the service itself */
-	int64_t bucket_id; /* the bucket of the last decision on `bucket`; 0 without a decision */
+	int64_t bucket_id; /* the bucket of all decisions on `bucket`; 0 before the first one */
 	char *key; /* NULL for the bucket itself */
 	size_t key_len;
 	const char *version; /* the version in the query; NULL if there is none */

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "s3/uri.h"
 #include "store/header.h"
@@ -308,6 +309,23 @@ static int end_bucket(struct importer *im, json_t *json, struct penstock_error *
 	return rc;
 }
 
+static int drop_waiting_states(struct buf *headers, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf kept = BUF_INIT(LIMIT_STORE_LAYOUT);
+	const char *p = NULL, *name, *value;
+
+	while (store_header_next(headers->data, headers->len, &p, &name, &value))
+		if (!str_starts(name, STORE_REPLICATION_HEADER) ||
+			(strcmp(value, STORE_REPLICATION_PENDING) != 0 &&
+				strcmp(value, STORE_REPLICATION_REFUSED) != 0))
+			store_header_add(&kept, name, value);
+	if (buf_failed(&kept))
+		return error_memory(err);
+	buf_clear(headers);
+	buf_add(headers, kept.data, kept.len);
+	return buf_failed(headers) ? error_memory(err) : 0;
+}
+
 /* Checks that the name of the member and the headers agree on the encryption; then seals the
  * body. */
 static int check_encryption(
@@ -341,6 +359,8 @@ static int take_object(struct importer *im, json_t *json, struct penstock_error 
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"the bytes of 's3://%s/%s' are damaged in the archive", im->name, o.key);
 	rc = im->body ? check_encryption(im, &o, err) : 0;
+	if (rc == 0)
+		rc = drop_waiting_states(&o.headers, err);
 	if (rc < 0)
 		return rc;
 	rc = run(im, &t, err);

@@ -352,11 +352,11 @@ def test_a_replica_has_its_place_and_is_made_once(there):
     assert send(marker, method="delete_object")["VersionId"] == marker
     with pytest.raises(ClientError, match="PreconditionFailed"):
         send(older, Body=b"old")
-    with pytest.raises(ClientError, match="InvalidRequest.*another version"):
+    with pytest.raises(ClientError, match="InvalidBucketState.*another version"):
         send(older, Body=b"other")
-    with pytest.raises(ClientError, match="InvalidRequest.*another version"):
+    with pytest.raises(ClientError, match="InvalidBucketState.*another version"):
         send(older, method="delete_object")
-    with pytest.raises(ClientError, match="InvalidRequest.*another version"):
+    with pytest.raises(ClientError, match="InvalidBucketState.*another version"):
         send(marker, Body=b"old")
     send(marker, method="delete_object")
 

@@ -530,6 +530,20 @@ def test_an_archive_makes_the_same_store(filled, upkeep, tmp_path):
     assert filled.client.get_bucket_tagging(Bucket="bkt")["TagSet"] == [{"Key": "a", "Value": "b"}]
 
 
+def test_an_imported_version_does_not_wait_for_its_replication(filled, upkeep, tmp_path):
+    """An archive has no events, so nothing would send the version, and the lifecycle would never
+    delete it."""
+    ((headers,),) = database(filled, "SELECT hex(headers) FROM objects WHERE key=CAST('small' AS BLOB)")
+    states = b":replication/a\0COMPLETED\0:replication/b\0PENDING\0:replication/c\0REFUSED\0"
+    database(filled, f"UPDATE objects SET headers=x'{headers}{states.hex()}' WHERE key=CAST('small' AS BLOB)")
+    upkeep("export", tmp_path / "all.tar").ok()
+
+    upkeep("import", tmp_path / "all.tar", root=tmp_path / "new").ok()
+
+    ((imported,),) = database(filled, "SELECT hex(headers) FROM objects WHERE key=CAST('small' AS BLOB)", root=tmp_path / "new")
+    assert bytes.fromhex(imported) == bytes.fromhex(headers) + b":replication/a\0COMPLETED\0"
+
+
 def test_a_version_after_the_latest_replica_is_imported(filled, upkeep, tmp_path):
     filled.start()
     client = filled.boto3()

@@ -305,6 +305,33 @@ static void an_object_that_has_replaced_the_one_of_the_decision_is_not_deleted(v
 	}
 }
 
+/* A request is about one bucket, even if another one gets its name between two decisions. */
+static void a_decision_is_not_about_a_later_bucket(void **state)
+{
+	struct fixture *f = *state;
+	struct request *req = calloc(1, sizeof(*req));
+	const struct access_subject subject = {.bucket = req->bucket};
+	const struct store_new_bucket bucket = {.name = "c", .region = "", .owner = A};
+
+	assert_int_equal(store_bucket_add(f->server.store, &bucket, NULL), STORE_OK);
+	req->server = &f->server;
+	req->identity = sender(f, ROOT_A, NULL);
+	req->method = "GET";
+	snprintf(req->bucket, sizeof(req->bucket), "c");
+	assert_int_equal(access_of(req, "s3:ListBucket", &subject), ACCESS_ALLOWED);
+	assert_int_equal(store_bucket_delete(f->server.store, "c", req->bucket_id, NULL), STORE_OK);
+	assert_int_equal(access_of(req, "s3:ListBucket", &subject), ACCESS_MISSING);
+
+	assert_int_equal(store_bucket_add(f->server.store, &bucket, NULL), STORE_OK);
+	assert_int_equal(access_of(req, "s3:ListBucket", &subject), ACCESS_MISSING);
+
+	assert_int_equal(store_bucket_delete(f->server.store, "c", req->bucket_id, NULL),
+		STORE_NO_SUCH_BUCKET);
+	identity_unref(req->identity);
+	arena_release(&req->arena);
+	free(req);
+}
+
 static void long_policies_of_many_buckets_do_not_all_stay_in_memory(void **state)
 {
 	enum { N = 900 };
@@ -348,6 +375,7 @@ int main(void)
 		cmocka_unit_test(an_object_that_a_condition_has_not_found_stays_missing),
 		cmocka_unit_test(
 			an_object_that_has_replaced_the_one_of_the_decision_is_not_deleted),
+		cmocka_unit_test(a_decision_is_not_about_a_later_bucket),
 		cmocka_unit_test(long_policies_of_many_buckets_do_not_all_stay_in_memory),
 	};
 
