@@ -52,6 +52,11 @@ const char *run_state_name(enum run_state state);
 /* Returns RUN_STATE_COUNT_ for NULL and for other names. */
 enum run_state run_state_find(const char *name);
 bool run_state_is_live(enum run_state state);
+/* Returns true if the run has ended and is resumed only by its user. */
+static inline bool run_state_is_over(enum run_state state)
+{
+	return state == RUN_SUCCEEDED || state == RUN_FAILED || state == RUN_STOPPED;
+}
 
 /* The reason why an attempt did not succeed. */
 enum run_class {

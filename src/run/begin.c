@@ -48,7 +48,7 @@ bool run_is_left_alone(const char *home, const char *id)
 static int check_due(const struct run *run, enum run_state last, struct penstock_error *err)
 {
 	const struct run_options *o = run->options;
-	bool over = last == RUN_SUCCEEDED || last == RUN_FAILED || last == RUN_STOPPED;
+	bool over = run_state_is_over(last);
 
 	if (o->due && !o->retrying && (over || run_is_left_alone(o->home, run->attempt.id)))
 		return error_set(err, PENSTOCK_E_EXISTS,

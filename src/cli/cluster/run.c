@@ -51,10 +51,9 @@ static bool is_submitting(const char *home, const char *id)
  * may requeue the job, but the requeued job starts nothing, because the run has a later
  * submission.
  */
-static int refuse_if_alive(struct records *records, const char *home, const char *id,
+static int refuse_if_alive(const struct records_attempt *last, const char *home, const char *id,
 	int *submissions, struct penstock_error *err)
 {
-	_cleanup_(records_attempt_release) struct records_attempt last = {0};
 	_cleanup_(slurm_job_release) struct slurm_job job = {0};
 	struct slurm_status status = {0};
 	int r = 0;
@@ -63,9 +62,7 @@ static int refuse_if_alive(struct records *records, const char *home, const char
 		return 0;
 	*submissions = job.submissions;
 	/* If the run continued on this machine, the job may still be pending. */
-	if (records_last_attempt(records, id, &last, NULL) == 0 && last.attempt >= job.attempt &&
-		(last.state == RUN_SUCCEEDED || last.state == RUN_FAILED ||
-			last.state == RUN_STOPPED) &&
+	if (last->attempt >= job.attempt && run_state_is_over(last->state) &&
 		!slurm_job_is_left(home, id))
 		return 0;
 	if (job.job[0])
@@ -84,15 +81,11 @@ static int refuse_if_alive(struct records *records, const char *home, const char
 
 /* Refuses to overwrite output that has no other copy. The job would refuse to do so, too, but only
  * after Slurm has given nodes to the job. */
-static int refuse_if_unflushed(
+static int refuse_if_unflushed(const struct records_attempt *last,
 	const struct run_options *options, const char *id, struct penstock_error *err)
 {
-	_cleanup_(records_attempt_release) struct records_attempt last = {0};
-
-	if (records_last_attempt(options->records, id, &last, NULL) < 0 || options->resume ||
-		options->fresh || !last.unflushed ||
-		(last.state != RUN_FAILED && last.state != RUN_STOPPED &&
-			last.state != RUN_SUCCEEDED))
+	if (options->resume || options->fresh || !last->unflushed ||
+		!run_state_is_over(last->state))
 		return 0;
 	return error_set(err, PENSTOCK_E_EXISTS,
 		"cannot start run '%s' again: its output was not uploaded; 'penstock flush %s' "
@@ -105,6 +98,7 @@ static int submit(const struct run_options *options, const struct cluster *clust
 {
 	_cleanup_free_ char *dir = run_path(options->home, id, RUN_FILE_DIR);
 	_cleanup_free_ char *lock = run_path(options->home, id, RUN_FILE_LOCK);
+	_cleanup_(records_attempt_release) struct records_attempt last = {0};
 	_cleanup_close_ int fd = -1, turn = -1;
 	int r = slurm_need("sbatch", err);
 
@@ -122,9 +116,11 @@ static int submit(const struct run_options *options, const struct cluster *clust
 	if (r == 0)
 		r = supervisor_begin(lock, id, &fd, err);
 	if (r == 0)
-		r = refuse_if_alive(options->records, options->home, id, &job->submissions, err);
+		records_last_attempt(options->records, id, &last, NULL);
 	if (r == 0)
-		r = refuse_if_unflushed(options, id, err);
+		r = refuse_if_alive(&last, options->home, id, &job->submissions, err);
+	if (r == 0)
+		r = refuse_if_unflushed(&last, options, id, err);
 	if (r == 0)
 		r = slurm_options(&(struct slurm_submission){.home = options->home,
 					  .id = id,
@@ -198,7 +194,7 @@ struct following {
 	struct records *records;
 	const char *home, *id;
 	int first_attempt; /* first attempt of the submission */
-	int attempt; /* attempt whose log is followed; 0 if there is none */
+	int attempt; /* attempt whose log is followed; 0 before the first one */
 	struct follow log;
 	struct run_layout layout; /* layout of `attempt` */
 	int signal_fd;
@@ -208,7 +204,7 @@ struct following {
 	int64_t settle_ms;
 	/* time at which Slurm first reported the end of the job; 0 if Slurm has not reported it */
 	int64_t ended_at_ms;
-	int said_attempt; /* the last attempt that was seen as preempted; 0 if there is none */
+	int said_attempt; /* the last attempt that was seen as preempted; 0 before the first */
 };
 
 static void say_status(struct following *f, const char *job, const struct slurm_status *status)
@@ -229,7 +225,7 @@ static void say_status(struct following *f, const char *job, const struct slurm_
 }
 
 /* Sets `line` to ": " and the last line of the output that the batch script wrote outside of the
- * run's log, or to "" if there is none. */
+ * run's log, or to "" if the file is empty. */
 static void last_words(const struct following *f, const char *job, char line[static 400])
 {
 	_cleanup_free_ char *dir = run_path(f->home, f->id, RUN_FILE_DIR);
@@ -546,7 +542,7 @@ int cluster_hold(
 	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
 		return take_fd(turn);
 	if (r == 0)
-		r = refuse_if_alive(records, home, id, &submissions, err);
+		r = refuse_if_alive(&last, home, id, &submissions, err);
 	return r < 0 ? r : take_fd(turn);
 }
 

@@ -302,8 +302,7 @@ static int follow_remote(struct remote_log *log, int64_t attempt, struct penstoc
 			shown = 0;
 			continue;
 		}
-		if (now.state == RUN_SUCCEEDED || now.state == RUN_FAILED ||
-			now.state == RUN_STOPPED)
+		if (run_state_is_over(now.state))
 			return 0;
 		note_interruption(log, &now, &noted);
 		poll(NULL, 0, REMOTE_POLL_MS);

@@ -628,9 +628,7 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 	if (slurm_allocation_enter(allocation, session->home, run->id, &err) < 0)
 		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
 	/* Slurm restarts a job whose end it has missed, so the run may have ended. */
-	if (allocation->restarts > 0 && run->last.pid &&
-		(run->last.state == RUN_SUCCEEDED || run->last.state == RUN_FAILED ||
-			run->last.state == RUN_STOPPED)) {
+	if (allocation->restarts > 0 && run->last.pid && run_state_is_over(run->last.state)) {
 		log_info("run %s has %s already", run->id, run_state_name(run->last.state));
 		return run->last.exit_code;
 	}
