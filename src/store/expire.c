@@ -154,9 +154,11 @@ static int compare_headers(struct store *store, int64_t bucket, const struct sto
 {
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_STORE_LAYOUT);
 	int rc = version_headers(store, bucket, item->key, old, &headers);
-	const char *value;
+	const char *p = NULL, *name, *value;
 
-	*allowed = rc == 0 && !(item->keeps && item->keeps(buf_str(&headers), headers.len));
+	*allowed = rc == 0;
+	while (*allowed && store_header_next(headers.data, headers.len, &p, &name, &value))
+		*allowed = !store_header_waits(name, value);
 	if (!*allowed || !item->header || old->marker)
 		return rc;
 	value = store_header_find(buf_str(&headers), headers.len, item->header);

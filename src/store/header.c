@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/str.h"
+#include "store/store.h"
 
 bool store_header_next(
 	const char *headers, size_t len, const char **p, const char **name, const char **value)
@@ -26,6 +28,13 @@ const char *store_header_find(const char *headers, size_t len, const char *name)
 		if (strcmp(n, name) == 0)
 			return value;
 	return NULL;
+}
+
+bool store_header_waits(const char *name, const char *value)
+{
+	return str_starts(name, STORE_REPLICATION_HEADER) &&
+	       (strcmp(value, STORE_REPLICATION_PENDING) == 0 ||
+		       strcmp(value, STORE_REPLICATION_REFUSED) == 0);
 }
 
 bool store_header_is_name(const char *name)

@@ -25,6 +25,9 @@ const char *store_header_find(const char *headers, size_t len, const char *name)
 bool store_header_is_name(const char *name);
 /* Returns false if the value has control characters other than tabs, such as a bare CR. */
 bool store_header_is_value(const char *value);
+/* Returns true for the header of a replication that waits for its event: with the prefix
+ * STORE_REPLICATION_HEADER, and one of the two states in store.h. */
+bool store_header_waits(const char *name, const char *value);
 /* Appends a pair, with the name in lower case. */
 void store_header_add(struct buf *out, const char *name, const char *value);
 /* Appends all headers, with `value` as the value of the header `name`; leaves that header out if

@@ -200,7 +200,7 @@ enum store_status store_config_sizes(struct store *store, const char *bucket, co
 uint64_t store_config_generation(const struct store *store);
 struct store_bucket_query {
 	const char *owner; /* NULL for buckets without an owner */
-	const char *after, *prefix; /* limits of the name; NULL if there is none */
+	const char *after, *prefix; /* limits of the name; NULL for no limit */
 	const char *region; /* may be ""; NULL for all regions */
 	uint64_t max;
 };
@@ -675,7 +675,7 @@ enum store_expiry_kind {
 	STORE_EXPIRE_MARKER, /* a marker that is the only version of its key */
 };
 /* A version to delete if it has not changed since a walk found it. Object Lock protects the version
- * as in store_delete(). */
+ * as in store_delete(), and so does a replication that waits (store_header_waits()). */
 struct store_expiry {
 	enum store_expiry_kind kind;
 	const char *key;
@@ -684,8 +684,6 @@ struct store_expiry {
 	/* The version must have the header `header` with this value, or without that header if
 	 * `value` is NULL. No header is compared if `header` is NULL. */
 	const char *header, *value;
-	/* If not NULL: returns true for the headers of a version that must not be deleted yet. */
-	bool (*keeps)(const char *headers, size_t len);
 	const struct store_origin *origin; /* NULL if the deletion is not an event */
 	bool done; /* result */
 };

@@ -12,7 +12,6 @@
 #include "base/str.h"
 #include "base/thread.h"
 #include "s3/bucket/lifecycle.h"
-#include "server/bucket/replicator.h"
 #include "server/request/tags.h"
 #include "store/header.h"
 #include "store/store.h"
@@ -98,7 +97,6 @@ static bool on_row(void *cookie, const struct store_row *row)
 		.key = texts[0],
 		.modified_ns = row->modified_ns,
 		.is_null = row->is_null,
-		.keeps = replicator_waits,
 		.origin = &origin};
 	if (!rules_have_tags(batch->walk->rules))
 		return true;

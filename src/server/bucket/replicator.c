@@ -86,18 +86,6 @@ bool replicator_update(struct replicator *replicator, const char *bucket)
 	return !replicator || configs_update(replicator->configs, bucket);
 }
 
-bool replicator_waits(const char *headers, size_t len)
-{
-	const char *p = NULL, *name, *value;
-
-	while (store_header_next(headers, len, &p, &name, &value))
-		if (str_starts(name, REPLICATION_HEADER) &&
-			(strcmp(value, REPLICATION_PENDING) == 0 ||
-				strcmp(value, REPLICATION_REFUSED) == 0))
-			return true;
-	return false;
-}
-
 /* --- new versions ---------------------------------------------------------------------------- */
 
 /* Returns the index of a lane. All versions of a key have the same lane, so that they are sent in

@@ -51,8 +51,6 @@ bool replicator_update(struct replicator *replicator, const char *bucket);
 /* Returns true if the operator has named the destination `name` for the account `owner`, which may
  * be "" for ACCOUNT_FIRST. */
 bool replicator_has(const struct replicator *replicator, const char *name, const char *owner);
-/* Returns true if a version with these headers still has to be sent to a destination. */
-bool replicator_waits(const char *headers, size_t len);
 struct replicator_stat {
 	const char *name;
 	size_t waiting; /* number of waiting versions; `bytes` is the sum of their sizes */

@@ -3,7 +3,6 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "s3/uri.h"
 #include "store/header.h"
@@ -315,9 +314,7 @@ static int drop_waiting_states(struct buf *headers, struct penstock_error *err)
 	const char *p = NULL, *name, *value;
 
 	while (store_header_next(headers->data, headers->len, &p, &name, &value))
-		if (!str_starts(name, STORE_REPLICATION_HEADER) ||
-			(strcmp(value, STORE_REPLICATION_PENDING) != 0 &&
-				strcmp(value, STORE_REPLICATION_REFUSED) != 0))
+		if (!store_header_waits(name, value))
 			store_header_add(&kept, name, value);
 	if (buf_failed(&kept))
 		return error_memory(err);
