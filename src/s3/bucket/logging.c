@@ -103,8 +103,9 @@ void s3_log_key(struct buf *out, const struct s3_logging *logging,
 	date_format_iso(time_ns, date);
 	buf_add_str(out, logging->prefix);
 	if (logging->partitioned)
-		buf_printf(out, "%s/%s/%s/%.4s/%.2s/%.2s/", source->account, source->region,
-			source->bucket, date, date + 5, date + 8);
+		buf_printf(out, "%s/%s/%s/%.4s/%.2s/%.2s/", source->account,
+			*source->region ? source->region : "us-east-1", source->bucket, date,
+			date + 5, date + 8);
 	/* A key with the date of the requests has no time of day. */
 	if (s3_logging_by_event(logging))
 		buf_printf(out, "%.10s-00-00-00-%s", date, unique);

@@ -36,7 +36,8 @@ void s3_logging_release(struct s3_logging *message);
 bool s3_logging_by_event(const struct s3_logging *logging);
 /* The source of a log, for partitioned keys. */
 struct s3_log_source {
-	const char *account, *region, *bucket;
+	const char *account, *bucket;
+	const char *region; /* "" is us-east-1 */
 };
 /* Appends the key of a log object. */
 void s3_log_key(struct buf *out, const struct s3_logging *logging,

@@ -206,9 +206,8 @@ static int make_key(struct access_log *log, const struct pending *p, struct buf 
 	str_hex(random, sizeof(random), unique);
 	store_bucket_get(log->store, p->bucket, &source, NULL);
 	s3_log_key(key, &to,
-		&(struct s3_log_source){.account = p->share->owner,
-			.region = source.region[0] ? source.region : "us-east-1",
-			.bucket = p->bucket},
+		&(struct s3_log_source){
+			.account = p->share->owner, .region = source.region, .bucket = p->bucket},
 		p->by_event ? p->first_ns : clock_wall_ns(), unique);
 	return buf_failed(key) ? -1 : 0;
 }

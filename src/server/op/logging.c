@@ -51,7 +51,7 @@ static bool check_key(
 
 	s3_log_key(&key, logging,
 		&(struct s3_log_source){.account = source->owner[0] ? source->owner : ACCOUNT_FIRST,
-			.region = source->region[0] ? source->region : "us-east-1",
+			.region = source->region,
 			.bucket = req->bucket},
 		clock_wall_ns(), "0123456789abcdef");
 	text = buf_failed(&key) ? NULL : request_strdup(req, buf_str(&key));
