@@ -55,8 +55,8 @@ static inline struct object_ref place_object(
 /* Returns 1 if the pattern of the place matches a path below its base, 0 if not, -1 if out of
  * memory. */
 int place_matches(const struct place *place, const char *path);
-/* Returns the last component of the place without a slash; "" if there is none, or if it is "." or
- * "..". NULL if out of memory. free() the result. */
+/* Returns the last component of the place without a slash; "" if the place has no name, or if the
+ * name is "." or "..". NULL if out of memory. free() the result. */
 char *place_name(const struct place *place);
 
 /* The place of one item; at most one of the texts is set. */

@@ -162,7 +162,7 @@ static unsigned asked_for(const struct claim_holder *who)
 
 /*
  * Returns the last of the earlier runs of our user that wait and need some of the resources of this
- * request, or NULL if there are none. Adds the limits for which these runs wait to `over`. A
+ * request, or NULL if no such run waits. Adds the limits for which these runs wait to `over`. A
  * waiting run that exceeds no limit either waits for earlier runs that need the same resources, or
  * is about to take its resources, which are therefore reserved for that run.
  */

@@ -151,7 +151,7 @@ static bool may_run(const struct batch_lines *lines, const struct batch_line *li
 	return true;
 }
 
-/* Returns the first line that may run now; NULL if there is none. Sets `*any` to true if any line
+/* Returns the first line that may run now, or NULL if no line may. Sets `*any` to true if any line
  * is waiting. The caller holds the lock. */
 static struct batch_line *pick(struct batch_lines *lines, bool *any)
 {

@@ -297,7 +297,7 @@ struct http_reply {
 #define HTTP_REPLY_INIT { .content_length = HTTP_LENGTH_UNKNOWN, .total_size = HTTP_LENGTH_UNKNOWN }
 /* clang-format on */
 void http_reply_release(struct http_reply *reply);
-/* Returns the value of the first header called `name`, ignoring case, or NULL if there is none. */
+/* Returns the value of the first header called `name`, ignoring case, or NULL if it is missing. */
 const char *http_reply_header(const struct http_reply *reply, const char *name);
 
 /*

@@ -38,7 +38,7 @@ struct cgroup {
 	struct part parts[CGROUP_MAX_PARTS];
 	int fds[CGROUP_MAX_PARTS];
 	size_t n;
-	int born_fd; /* descriptor of the directory in version 2; -1 if there is none */
+	int born_fd; /* descriptor of the directory in version 2; -1 before it is opened */
 	bool holds_memory;
 	bool holds_cpus;
 	bool holds_pids;

@@ -323,7 +323,7 @@ static int run_diff(const struct repository *r, struct diff *diff, struct pensto
 		(struct process_sink){.take = take_diff, .cookie = diff}, err);
 }
 
-/* Writes the differences. Returns 1 if there are differences, 0 if there are none. */
+/* Writes the differences. Returns 1 if differences were written, else 0. */
 static int write_diff(const struct repository *r, struct diff *diff, struct penstock_error *err)
 {
 	_cleanup_free_ char *part = str_printf("%s.part", r->spec->diff);

@@ -104,7 +104,7 @@ struct schema {
 	size_t size; /* size of the struct; 0 if there is none */
 	bool open; /* other keys are allowed */
 	/* like `member`: `at` for the place of the map, and `given` for the flag that is true if
-	 * the file has the map; 0 if there is none */
+	 * the file has the map; 0 for no member */
 	size_t at, given;
 	/* Reads and checks what the rows cannot express. Called after all other keys were read,
 	 * while the path of the reader is that of the map. May be NULL. */
@@ -170,7 +170,7 @@ static inline bool schema_refuses(const struct schema_key *key)
 {
 	return key->refused && !key->member && !key->words && !(key->min && key->min == key->max);
 }
-/* Returns the row of the key `name`; NULL if there is none. */
+/* Returns the row of the key `name`; NULL for an unknown key. */
 const struct schema_key *schema_find(const struct schema *schema, const char *name);
 /* Returns the key that is nearest to `name`, or NULL. A key that differs only in case, `_` or `-`
  * is the nearest. */
